@@ -5,10 +5,10 @@ use std::fs;
 use std::time::Duration;
 
 use accel::Bundle;
-use accel::profile::{Measured, Point, ProfileFile, R_SQUARED_MIN, Recommendation, measure};
-use serde::Serialize;
+use accel::profile::{Measured, ProfileFile, R_SQUARED_MIN, Recommendation, measure};
+use serde_json::{Value, json};
 
-use super::devices::{config_for, to_json};
+use super::devices::config_for;
 use crate::cli::ProfileArgs;
 use crate::exit::{Failure, print, remark};
 use crate::machine::Machine;
@@ -34,7 +34,7 @@ pub fn profile(args: &ProfileArgs) -> Result<(), Failure> {
         latency_goal: args.latency_goal_ms,
         file: &file,
     };
-    let page = if args.json { to_json(&found.object())? } else { found.page() };
+    let page = if args.json { format!("{}\n", found.json()?) } else { found.page() };
     print(&page)?;
     if file.r_squared() < R_SQUARED_MIN {
         remark(&format!(
@@ -102,38 +102,20 @@ struct Found<'a> {
     recommendation: Recommendation,
 }
 
-#[derive(Serialize)]
-struct Object<'a> {
-    #[serde(flatten)]
-    file: &'a ProfileFile,
-    deviation: f64,
-    knee: Point,
-    latency_goal_ms: Option<f64>,
-    recommendation: Recommended<'a>,
-}
-
-#[derive(Serialize)]
-struct Recommended<'a> {
-    batch_sizes: &'a [usize],
-    timeout_ms: f64,
-    largest: usize,
-    meets_goal: bool,
-}
-
 impl Found<'_> {
-    fn object(&self) -> Object<'_> {
-        Object {
-            file: self.file,
-            deviation: self.measured.deviation(self.file.profile()),
-            knee: self.measured.knee(),
-            latency_goal_ms: self.latency_goal.map(|goal| goal.as_secs_f64() * 1e3),
-            recommendation: Recommended {
-                batch_sizes: &self.recommendation.batch_sizes,
-                timeout_ms: self.timeout_ms(),
-                largest: self.recommendation.largest,
-                meets_goal: self.recommendation.meets_goal,
-            },
-        }
+    fn json(&self) -> Result<Value, Failure> {
+        let file = serde_json::to_value(self.file);
+        let mut object = file.map_err(|error| Failure::software(error.to_string()))?;
+        object["deviation"] = json!(self.measured.deviation(self.file.profile()));
+        object["knee"] = json!(self.measured.knee());
+        object["latency_goal_ms"] = json!(self.latency_goal.map(|goal| goal.as_secs_f64() * 1e3));
+        object["recommendation"] = json!({
+            "batch_sizes": self.recommendation.batch_sizes,
+            "timeout_ms": self.timeout_ms(),
+            "largest": self.recommendation.largest,
+            "meets_goal": self.recommendation.meets_goal,
+        });
+        Ok(object)
     }
 
     /// The timeout in milliseconds, as `analytics.timeout_ms` takes it.

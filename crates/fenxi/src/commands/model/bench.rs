@@ -9,14 +9,14 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use accel::profile::measure;
+use accel::profile::{Point, measure};
 use accel::{Bundle, Device, DeviceError};
-use serde::Serialize;
+use serde_json::json;
 
-use self::flows::{Flow, Flows, RowCounts};
+use self::flows::{Flow, Flows};
 use self::names::{BATCH, NONE, Name, Namer, at_depth};
 use crate::cli::BenchArgs;
-use crate::commands::devices::{config_for, to_json};
+use crate::commands::devices::config_for;
 use crate::escape::escape;
 use crate::exit::{Failure, print};
 use crate::figures::grouped;
@@ -28,32 +28,7 @@ const TIMED: Duration = Duration::from_millis(500);
 /// Labels that the text lists of those that the bundle does not have.
 const OTHERS_SHOWN: usize = 8;
 
-#[derive(Serialize)]
-struct Report {
-    model: String,
-    version: String,
-    precision: String,
-    sha256: String,
-    device: String,
-    effective: String,
-    table: String,
-    column: String,
-    rows: RowCounts,
-    /// The class that stands for labels that the bundle does not have.
-    others_are: Option<String>,
-    other_labels: Vec<LabelCount>,
-    names: Names,
-    speed: Speed,
-}
-
-#[derive(Serialize)]
-struct LabelCount {
-    label: String,
-    flows: usize,
-}
-
 /// The names that flows end with.
-#[derive(Serialize)]
 struct Names {
     /// Flows whose beginning was seen, short ones too.
     flows: usize,
@@ -61,14 +36,6 @@ struct Names {
     named: f64,
     /// Share of the named flows whose name is right.
     right: f64,
-}
-
-#[derive(Serialize)]
-struct Speed {
-    batch: usize,
-    batches: usize,
-    median_us: f64,
-    rows_per_second: f64,
 }
 
 /// Names the flows of the table, and prints how many get a name, how many names are right, and
@@ -88,25 +55,44 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
     if let Some(path) = &args.rows {
         write_rows(path, &flows, &names)?;
     }
-    let report = Report {
-        model: bundle.name().to_owned(),
-        version: bundle.version().to_owned(),
-        precision: bundle.precision().to_owned(),
-        sha256: bundle.sha256().to_owned(),
-        device: device.requested().to_owned(),
-        effective: device.effective().to_owned(),
-        table: args.labels.display().to_string(),
-        column: args.column.clone(),
-        rows: flows.counts.clone(),
-        others_are: flows.outlier.map(|class| flows.classes[usize::from(class)].clone()),
-        other_labels: label_counts(&flows),
-        names: sums(&names, bundle.labels().len(), flows.outlier),
-        speed: speed(&bundle, device.as_mut()).map_err(failed)?,
-    };
-    match args.json {
-        true => print(&to_json(&report)?),
-        false => print(&page(&report)),
+    let speed = measure(device.as_mut(), &[BATCH], &bundle.golden().inputs, TIMED);
+    let speed = speed.map_err(failed)?.points()[0];
+    let sums = sums(&names, bundle.labels().len(), flows.outlier);
+    if args.json {
+        let label = |(label, flows): &(&str, usize)| json!({ "label": label, "flows": flows });
+        let report = json!({
+            "model": bundle.name(),
+            "version": bundle.version(),
+            "precision": bundle.precision(),
+            "sha256": bundle.sha256(),
+            "device": device.requested(),
+            "effective": device.effective(),
+            "table": args.labels.display().to_string(),
+            "column": args.column,
+            "rows": flows.counts,
+            "others_are": flows.other_class(),
+            "other_labels": other_labels(&flows).iter().map(label).collect::<Vec<_>>(),
+            "names": { "flows": sums.flows, "named": sums.named, "right": sums.right },
+            "speed": {
+                "batch": speed.rows,
+                "batches": speed.runs,
+                "median_us": speed.median_us,
+                "rows_per_second": speed.throughput(),
+            },
+        });
+        return print(&format!("{report}\n"));
     }
+    let head = format!(
+        "{} {} ({}) on device {} ({})\n{}, labels in `{}`\n\n",
+        bundle.name(),
+        bundle.version(),
+        bundle.precision(),
+        device.requested(),
+        device.effective(),
+        escape(&args.labels.display().to_string()),
+        escape(&args.column)
+    );
+    print(&(head + &page(&flows, &sums, &speed)))
 }
 
 /// The flows that fenxi asks a model about, with their names.
@@ -117,7 +103,7 @@ fn names(
 ) -> Result<Vec<(Flow, Name)>, DeviceError> {
     let mut depths = Vec::new();
     for depth in bundle.depths() {
-        depths.push(at_depth(flows, depth.elements, device)?);
+        depths.push(at_depth(flows, depth.elements, bundle.k(), device)?);
     }
     let namer = Namer::of(bundle);
     let asked = flows.flows.iter().enumerate();
@@ -164,45 +150,22 @@ fn write_rows(path: &Path, flows: &Flows, names: &[(Flow, Name)]) -> Result<(), 
     write().map_err(|error| Failure::writing(&path.display().to_string(), &error))
 }
 
-/// Labels that the bundle does not have, the commonest first.
-fn label_counts(flows: &Flows) -> Vec<LabelCount> {
-    let count =
-        |(label, flows): (&String, &usize)| LabelCount { label: label.clone(), flows: *flows };
-    let mut counts: Vec<LabelCount> = flows.other_labels.iter().map(count).collect();
-    counts.sort_by_key(|it| std::cmp::Reverse(it.flows));
-    counts
+/// Labels that the bundle does not have, the commonest first, with their flows.
+fn other_labels(flows: &Flows) -> Vec<(&str, usize)> {
+    let mut labels: Vec<(&str, usize)> =
+        flows.other_labels.iter().map(|(label, flows)| (label.as_str(), *flows)).collect();
+    labels.sort_by_key(|(_, flows)| std::cmp::Reverse(*flows));
+    labels
 }
 
-fn speed(bundle: &Bundle, device: &mut dyn Device) -> Result<Speed, DeviceError> {
-    let measured = measure(device, &[BATCH], &bundle.golden().inputs, TIMED)?;
-    let point = measured.points()[0];
-    Ok(Speed {
-        batch: point.rows,
-        batches: point.runs,
-        median_us: point.median_us,
-        rows_per_second: point.throughput(),
-    })
-}
-
-fn page(report: &Report) -> String {
-    let rows = &report.rows;
-    let mut page = format!(
-        "{} {} ({}) on device {} ({})\n{}, labels in `{}`\n\n",
-        report.model,
-        report.version,
-        report.precision,
-        report.device,
-        report.effective,
-        escape(&report.table),
-        escape(&report.column)
-    );
-    let others = others(&report.other_labels);
-    let (mut missing, mut as_other) = (rows.not_in_bundle, 0);
-    let mut other = "";
-    if let Some(class) = &report.others_are {
-        as_other = report.other_labels.iter().map(|it| it.flows).sum();
-        (missing, other) = (0, class);
-    }
+fn page(flows: &Flows, names: &Names, speed: &Point) -> String {
+    let mut page = String::new();
+    let (rows, labels) = (&flows.counts, other_labels(flows));
+    let others = others(&labels);
+    let (missing, as_other, other) = match flows.other_class() {
+        Some(class) => (0, labels.iter().map(|(_, flows)| flows).sum(), class),
+        None => (rows.not_in_bundle, 0, ""),
+    };
     for (count, what) in [
         (rows.rows, "flows in the table"),
         (rows.scored, "asked about at one depth or more"),
@@ -220,7 +183,6 @@ fn page(report: &Report) -> String {
             let _ = writeln!(page, "{:>9}  {what}", grouped(count as u64));
         }
     }
-    let (names, speed) = (&report.names, &report.speed);
     let _ = write!(
         page,
         "\n{:.1} % of {} flows get a name, {:.3} of those are right; of flows that the model was \
@@ -228,16 +190,16 @@ fn page(report: &Report) -> String {
         100.0 * names.named,
         grouped(names.flows as u64),
         names.right,
-        grouped(speed.rows_per_second as u64),
-        speed.batch,
+        grouped(speed.throughput() as u64),
+        speed.rows,
     );
     page
 }
 
-fn others(labels: &[LabelCount]) -> String {
+fn others(labels: &[(&str, usize)]) -> String {
     let shown = labels.iter().take(OTHERS_SHOWN);
     let mut names: Vec<String> =
-        shown.map(|it| format!("{} {}", escape(&it.label), it.flows)).collect();
+        shown.map(|(label, flows)| format!("{} {flows}", escape(label))).collect();
     if labels.len() > OTHERS_SHOWN {
         names.push(format!("and {} more labels", labels.len() - OTHERS_SHOWN));
     }

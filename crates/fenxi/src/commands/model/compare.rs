@@ -4,7 +4,7 @@
 //! The class is the likeliest one, regardless of `min_confidence`: this compares models, not
 //! thresholds.
 
-use accel::{Bundle, Device, DeviceError};
+use accel::{Bundle, Device, argmax, run_batch};
 use serde_json::{Value, json};
 
 use super::series::Samples;
@@ -24,31 +24,11 @@ impl Model {
         let rows = &samples.rows;
         let mut probabilities = Vec::with_capacity(rows.len() * self.bundle.shape().classes);
         for (batch, context) in rows.chunks(BATCH).zip(samples.contexts.chunks(BATCH)) {
-            let run = self.run(batch, context);
-            run.map_err(|error| Failure::data(format!("{}: {error}", self.bundle.name())))?;
+            run_batch(self.device.as_mut(), batch, context)
+                .map_err(|error| Failure::data(format!("{}: {error}", self.bundle.name())))?;
             probabilities.extend_from_slice(self.device.probabilities());
         }
         Ok(probabilities)
-    }
-
-    fn run(&mut self, batch: &[Vec<f32>], context: &[Vec<f32>]) -> Result<(), DeviceError> {
-        let row_len = self.bundle.shape().row_len();
-        let input = self.device.input(batch.len());
-        for (to, from) in input.chunks_exact_mut(row_len).zip(batch) {
-            to.copy_from_slice(from);
-        }
-        let numbers = self.bundle.shape().context.max(1);
-        let input = self.device.context(batch.len());
-        for (to, from) in input.chunks_exact_mut(numbers).zip(context) {
-            to.copy_from_slice(from);
-        }
-        self.device.submit(batch.len())?;
-        loop {
-            if let Some(results) = self.device.poll() {
-                return results.map(|_| ());
-            }
-            std::thread::yield_now();
-        }
     }
 }
 
@@ -112,7 +92,7 @@ impl Comparison {
         let rows = ours.chunks_exact(classes).zip(theirs.chunks_exact(classes));
         let truth = truth.iter().copied().chain(std::iter::repeat(None));
         for ((our, their), class) in rows.zip(truth) {
-            let (our, their) = (likeliest(our), likeliest(their));
+            let (our, their) = (argmax(our), argmax(their));
             comparison.rows += 1;
             comparison.same_class += usize::from(our == their);
             if let Some(class) = class {
@@ -175,17 +155,6 @@ impl Comparison {
             "accuracy_loss": accuracies.map(|(accuracy, against)| against - accuracy),
         })
     }
-}
-
-/// The column of the largest value; of equal ones the first, as devices have it.
-fn likeliest(row: &[f32]) -> usize {
-    let mut best = 0;
-    for (at, value) in row.iter().enumerate() {
-        if *value > row[best] {
-            best = at;
-        }
-    }
-    best
 }
 
 #[cfg(test)]

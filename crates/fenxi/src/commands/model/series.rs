@@ -1,6 +1,7 @@
 //! Real series to compare models on: from captures, and from tables of labelled flows.
 
-mod table;
+#[cfg(test)]
+mod tests;
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -11,15 +12,21 @@ use flowmgr::hash::HashKind;
 use flowmgr::{Actions, BURST_MAX, Config, Effect, Manager, Packet, Settings};
 use packetio::{CaptureReader, Received, Rx};
 
+use super::columns::Columns;
+use super::table::Table;
 use crate::exit::Failure;
 use dataplane::bundle::{context, features, series_tasks};
-
-pub use table::of_table;
 
 /// Maximum number of concurrent flows of a capture; further flows have no series.
 const CAPTURE_FLOWS_MAX: usize = 1 << 18;
 /// Idle timeout of flows in a capture; the default of `flow.idle_timeout_s`.
 const IDLE_TIMEOUT_S: u16 = 30;
+
+/// The label that a model without a column "unknown" may use for everything without a label of its
+/// own.
+const OTHER: &str = "other";
+/// The confidence of labels that were found in the flow's bytes and not guessed.
+const CERTAIN: &str = "dpi";
 
 /// Input rows, and the true class of each if known.
 #[derive(Default)]
@@ -111,4 +118,39 @@ fn row(series: &Series, features: &[Feature], k: usize) -> Vec<f32> {
         row.resize((at + 1) * k, 0.0);
     }
     row
+}
+
+/// The flows of a table that have K elements.
+pub fn of_table(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
+    let mut table = Table::open(path)?;
+    let columns = Columns::find(&table, bundle)?;
+    let (label, confidence) = (table.column("label"), table.column("confidence"));
+    let mut samples = Samples::default();
+    while let Some(row) = table.next_row()? {
+        let (elements, series) = columns.series(&row)?;
+        if elements < bundle.k() {
+            continue;
+        }
+        samples.rows.push(series);
+        samples.contexts.push(columns.context(&row)?);
+        let confidence = confidence.map(|column| row.cell(Some(column)));
+        let class = class_of(row.cell(label), confidence, bundle);
+        samples.classes.push(class);
+    }
+    Ok(samples)
+}
+
+/// The bundle's class for the flow's label: its full name, the part before the first dot, "other",
+/// or the column "unknown". `None` if the label was not found in the flow's bytes.
+fn class_of(label: &str, confidence: Option<&str>, bundle: &Bundle) -> Option<usize> {
+    if label.is_empty() || confidence.is_some_and(|confidence| confidence != CERTAIN) {
+        return None;
+    }
+    let class = |name: &str| bundle.labels().iter().position(|label| label.name == name);
+    let protocol = label.split('.').next().unwrap_or(label);
+    let (labels, columns) = (bundle.labels().len(), bundle.shape().classes);
+    class(label)
+        .or_else(|| class(protocol))
+        .or_else(|| class(OTHER))
+        .or((columns > labels).then_some(labels))
 }

@@ -57,12 +57,10 @@ pub struct RowCounts {
 pub struct Flows {
     /// In the order of the table.
     pub flows: Vec<Flow>,
-    /// Elements of a series.
-    pub k: usize,
-    row_len: usize,
-    context_len: usize,
-    series: Vec<f32>,
-    context: Vec<f32>,
+    /// The series of each, channel after channel of K numbers.
+    pub series: Vec<Vec<f32>>,
+    /// What the model wants of each besides its series.
+    pub contexts: Vec<Vec<f32>>,
     /// Names of the classes, in the order of the model's outputs.
     pub classes: Vec<String>,
     /// The class of labels that the bundle does not have, if it has one.
@@ -98,29 +96,15 @@ impl Flows {
             classes.push(UNKNOWN.to_owned());
         }
         let outlier = classes.iter().position(|name| OUTLIERS.contains(&name.as_str()));
-        let shape = bundle.shape();
         Flows {
             flows: Vec::new(),
-            k: shape.k,
-            row_len: shape.row_len(),
-            context_len: shape.context,
             series: Vec::new(),
-            context: Vec::new(),
+            contexts: Vec::new(),
             classes,
             outlier: outlier.map(|class| class as u16),
             other_labels: BTreeMap::new(),
             counts: RowCounts::default(),
         }
-    }
-
-    /// The series of a flow, channel after channel of K numbers.
-    pub fn series(&self, at: usize) -> &[f32] {
-        &self.series[at * self.row_len..][..self.row_len]
-    }
-
-    /// What the model wants of a flow besides its series.
-    pub fn context(&self, at: usize) -> &[f32] {
-        &self.context[at * self.context_len..][..self.context_len]
     }
 
     fn add(
@@ -143,8 +127,9 @@ impl Flows {
             self.counts.not_in_bundle += 1;
             return Ok(());
         };
-        let elements = columns.series(row, &mut self.series)?;
-        columns.context(row, &mut self.context)?;
+        let (elements, series) = columns.series(row)?;
+        self.series.push(series);
+        self.contexts.push(columns.context(row)?);
         let is_midstream = columns.is_midstream(row)?;
         let is_asked = bundle.midstream() || !is_midstream;
         let is_short = elements < bundle.depths()[0].elements;
@@ -160,6 +145,11 @@ impl Flows {
             line: row.line(),
         });
         Ok(())
+    }
+
+    /// The name of the class for labels that the bundle does not have.
+    pub fn other_class(&self) -> Option<&str> {
+        Some(&self.classes[usize::from(self.outlier?)])
     }
 
     /// The class of a label; the class for others if the bundle does not have the label.
@@ -287,10 +277,10 @@ mod tests {
         assert_eq!(flows.counts, expected);
         assert_eq!(flows.other_labels["Zabbix"], 1);
         assert_eq!(Some(flows.flows[4].class), flows.outlier);
-        assert_eq!(flows.series(0)[..3], [60.0, -70.0, 0.0]);
+        assert_eq!(flows.series[0][..3], [60.0, -70.0, 0.0]);
         // The model is not told of a port that names the flow, and nobody knows the server of the
         // one that began mid-stream.
-        let contexts = [1, 2, 4].map(|at| flows.context(at));
+        let contexts = [1, 2, 4].map(|at| flows.contexts[at].as_slice());
         assert_eq!(contexts, [[6.0, 0.0], [6.0, 0.0], [6.0, 8000.0]]);
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use accel::{Bundle, Classification, Device, DeviceError};
+use accel::{Bundle, Classification, Device, DeviceError, run_batch};
 use cring::Answers;
 use cring::{Label, Source};
 use flowmgr::PortLabel;
@@ -18,50 +18,31 @@ pub const BATCH: usize = 256;
 pub fn at_depth(
     flows: &Flows,
     depth: usize,
+    k: usize,
     device: &mut dyn Device,
 ) -> Result<Vec<Option<Classification>>, DeviceError> {
     let mut answers = vec![None; flows.flows.len()];
     let is_asked = |at: &usize| flows.flows[*at].is_asked && flows.flows[*at].elements >= depth;
     let asked: Vec<usize> = (0..flows.flows.len()).filter(is_asked).collect();
     for batch in asked.chunks(BATCH) {
-        // A device that takes a few sizes only gets the rest of the batch as zeros.
-        let rows = device.sizes().fitting(batch.len()).unwrap_or(batch.len());
-        fill(flows, batch, depth, rows, device);
-        for (&at, result) in batch.iter().zip(run(device, rows)?) {
+        let series: Vec<Vec<f32>> =
+            batch.iter().map(|&at| until(&flows.series[at], depth, k)).collect();
+        let contexts: Vec<&[f32]> = batch.iter().map(|&at| &*flows.contexts[at]).collect();
+        let results = run_batch(device, &series, &contexts)?;
+        for (&at, result) in batch.iter().zip(results) {
             answers[at] = Some(result);
         }
     }
     Ok(answers)
 }
 
-/// Fills the device's inputs with series as they were at this depth.
-fn fill(flows: &Flows, batch: &[usize], depth: usize, rows: usize, device: &mut dyn Device) {
-    let input = device.input(rows);
-    input.fill(0.0);
-    let row_len = input.len() / rows.max(1);
-    for (to, &at) in input.chunks_exact_mut(row_len.max(1)).zip(batch) {
-        let channels = to.chunks_exact_mut(flows.k).zip(flows.series(at).chunks_exact(flows.k));
-        channels.for_each(|(to, from)| to[..depth].copy_from_slice(&from[..depth]));
-    }
-    let context = device.context(rows);
-    context.fill(0.0);
-    let numbers = context.len() / rows.max(1);
-    for (to, &at) in context.chunks_exact_mut(numbers.max(1)).zip(batch) {
-        to.copy_from_slice(flows.context(at));
-    }
+/// A series as it was at this depth.
+fn until(series: &[f32], depth: usize, k: usize) -> Vec<f32> {
+    let mut series = series.to_vec();
+    series.chunks_exact_mut(k).for_each(|channel| channel[depth..].fill(0.0));
+    series
 }
 
-fn run(device: &mut dyn Device, rows: usize) -> Result<Vec<Classification>, DeviceError> {
-    device.submit(rows)?;
-    loop {
-        if let Some(results) = device.poll() {
-            return results.map(<[Classification]>::to_vec);
-        }
-        std::thread::yield_now();
-    }
-}
-
-/// What decided a flow's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Decider {
     /// A sure answer at this depth.
