@@ -102,10 +102,8 @@ impl ConfigArgs {
     }
 }
 
-/// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckConfigArgs {
-    /// What is to be run.
     #[command(flatten)]
     pub live: LiveArgs,
     /// Diagnose interfaces, cores, memory, permissions, devices and everything a run needs, and
@@ -121,7 +119,6 @@ pub struct CheckConfigArgs {
     pub json: bool,
 }
 
-/// Arguments of `manual`.
 #[derive(Debug, Args)]
 pub struct ManualArgs {
     /// The folder
@@ -129,10 +126,8 @@ pub struct ManualArgs {
     pub dir: PathBuf,
 }
 
-/// Arguments of `config show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// Where the configuration comes from.
     #[command(flatten)]
     pub config: ConfigArgs,
     /// Show where each value was set
@@ -149,7 +144,7 @@ impl Cli {
     pub fn parse_args(args: impl IntoIterator<Item = OsString>) -> Result<Cli, ExitCode> {
         let cli = Cli::try_parse_from(args).map_err(|error| of_clap(&error).report())?;
         let checked = match &cli.command {
-            Command::Run(run) => run.check(),
+            Command::Run(run) => run.output.check(),
             Command::Replay(replay) => replay.check(),
             _ => Ok(()),
         };

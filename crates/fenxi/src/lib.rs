@@ -76,7 +76,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Run(args) => commands::run::run(&args),
         Command::Replay(args) => commands::replay::replay(&args),
         Command::Check(args) => commands::check::check(&args),
-        Command::Config(ConfigCommand::Show(args)) => commands::config::show(&args),
+        Command::Config(ConfigCommand::Show(args)) => commands::show_config(&args),
         Command::Model(ModelCommand::Info(args)) => commands::model::info(&args),
         Command::Model(ModelCommand::Check(args)) => commands::model::check(&args),
         Command::Model(ModelCommand::Bench(args)) => commands::model::bench(&args),

@@ -10,8 +10,6 @@ mod control;
 mod flows;
 mod hosts;
 pub mod ipfix;
-#[cfg(test)]
-mod label_socket;
 pub mod mark;
 mod netfilter;
 mod nft_set;

@@ -16,7 +16,6 @@ use crate::sinks;
 /// The configuration of live traffic.
 #[derive(Debug, Args)]
 pub struct LiveArgs {
-    /// Where the configuration comes from.
     #[command(flatten)]
     pub config: ConfigArgs,
     /// Interface to run on, or several; overrides io.interfaces

@@ -10,13 +10,10 @@ use super::{ConfigArgs, LiveArgs, is_dash};
 use crate::exit::Failure;
 use crate::protocol::FlowQuery;
 
-/// Arguments of `run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Configuration and model.
     #[command(flatten)]
     pub live: LiveArgs,
-    /// Records and summary.
     #[command(flatten)]
     pub output: OutputArgs,
     /// Record the run (headers, device answers, requests) into a new or empty folder, for
@@ -49,7 +46,6 @@ const NOT_RECORDED: [&str; 14] = [
     "faults",
 ];
 
-/// Arguments of `replay`.
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
     /// Captures (pcap or pcapng, optionally gzipped), replayed one after the other; - is stdin
@@ -58,13 +54,11 @@ pub struct ReplayArgs {
     /// Replay a recording of `fenxi run --record DIR` and report whether it gives the same counters
     #[arg(long, value_name = "DIR", conflicts_with_all = NOT_RECORDED)]
     pub recorded: Option<PathBuf>,
-    /// Where the configuration comes from.
     #[command(flatten)]
     pub config: ConfigArgs,
     /// Model bundle to use instead of the shipped one
     #[arg(short, long, value_name = "DIR")]
     pub model: Option<PathBuf>,
-    /// Records and summary.
     #[command(flatten)]
     pub output: OutputArgs,
     /// Write the packets as they would be sent, with DSCP set
@@ -136,19 +130,13 @@ impl OutputArgs {
     }
 
     /// Checks what clap cannot: stdout takes one output.
-    fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check(&self) -> Result<(), Failure> {
         match self.json && self.flows.as_deref().is_some_and(is_dash) {
             true => Err(Failure::usage(
                 "--flows - and --json both write to stdout; give --flows a file",
             )),
             false => Ok(()),
         }
-    }
-}
-
-impl RunArgs {
-    pub(super) fn check(&self) -> Result<(), Failure> {
-        self.output.check()
     }
 }
 

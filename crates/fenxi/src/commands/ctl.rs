@@ -4,7 +4,7 @@ mod policy;
 mod status;
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use console::text::{columns, left};
@@ -12,7 +12,7 @@ use console::top::Screen;
 
 use crate::cli::{CtlArgs, CtlCommand, CtlModelCommand};
 use crate::exit::{Failure, print};
-use crate::figures::{duration, grouped, scaled};
+use crate::figures::{counted, duration, grouped, scaled};
 use crate::protocol::{
     AskError, Body, Client, Code, DeviceRow, Difference, FlowRow, HostRow, Reloaded, Request,
     ThreadRow,
@@ -28,10 +28,7 @@ const REPLY_WITHIN: Duration = Duration::from_secs(150);
 /// 69: no instance listens, or it does not support the request. 77: permission denied. 65: a named
 /// thing does not exist.
 pub fn ctl(args: &CtlArgs) -> Result<(), Failure> {
-    let socket = match &args.socket {
-        Some(socket) => socket.clone(),
-        None => configured_socket()?,
-    };
+    let socket = socket(args.socket.as_deref())?;
     let request = request(&args.command)?;
     let client = Client::new(&socket, REPLY_WITHIN);
     let (line, reply) = client.ask(&request).map_err(unanswered)?;
@@ -48,9 +45,11 @@ pub fn ctl(args: &CtlArgs) -> Result<(), Failure> {
     }
 }
 
-pub fn configured_socket() -> Result<PathBuf, Failure> {
+/// This socket, or the one of the service's configuration.
+pub fn socket(named: Option<&Path>) -> Result<PathBuf, Failure> {
     let none = || Failure::config("control.socket is empty; set the socket with --socket PATH");
-    Sources::of_service(None, &[]).socket().ok_or_else(none)
+    let configured = || Sources::of_service(None, &[]).socket();
+    named.map(Path::to_owned).or_else(configured).ok_or_else(none)
 }
 
 fn request(command: &CtlCommand) -> Result<Request, Failure> {
@@ -70,15 +69,18 @@ fn request(command: &CtlCommand) -> Result<Request, Failure> {
         }
         CtlCommand::Confirm => Request::Confirm {},
         CtlCommand::Reopen => Request::Reopen {},
-        CtlCommand::Model(CtlModelCommand::Load { dir, task }) => Request::ModelLoad {
-            // The server has another working directory.
-            dir: std::path::absolute(dir)
-                .map_err(|error| Failure::usage(format!("{}: {error}", dir.display())))?,
-            task: task.clone(),
-        },
+        CtlCommand::Model(CtlModelCommand::Load { dir, task }) => {
+            Request::ModelLoad { dir: absolute(dir)?, task: task.clone() }
+        }
         CtlCommand::Policy(command) => policy::request(command)?,
         CtlCommand::Drain => Request::Drain {},
     })
+}
+
+/// A path for the server, which has another working directory.
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path)
+        .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
 }
 
 /// A request that could not be sent, or whose reply did not come.
@@ -111,27 +113,15 @@ fn page(body: &Body) -> String {
     match body {
         Body::Status(status) => status::page(status),
         Body::Threads(threads) => table(
-            &["thread", "core", "state", "cpu s", "stalls", "packets", "series", "share"],
+            "thread|core|state|cpu s|stalls|packets|series|share",
             threads.iter().map(|thread| thread_row(thread, threads)),
         ),
         Body::Devices(devices) => table(
-            &[
-                "thread",
-                "device",
-                "state",
-                "batches",
-                "series",
-                "failures",
-                "runs on",
-                "last error",
-            ],
+            "thread|device|state|batches|series|failures|runs on|last error",
             devices.iter().map(device_row),
         ),
         Body::Flows(flows) => table(
-            &[
-                "flow", "label", "conf", "by", "proto", "B/s", "pkt/s", "age", "bytes", "packets",
-                "from", "to", "host", "does", "ended",
-            ],
+            "flow|label|conf|by|proto|B/s|pkt/s|age|bytes|packets|from|to|host|does|ended",
             flows.iter().map(flow_row),
         ),
         Body::Metrics(page) => page.clone(),
@@ -140,10 +130,9 @@ fn page(body: &Body) -> String {
             let screen = Screen { top: Some((**top).clone()), ..Screen::default() };
             screen.text(80, 24)
         }
-        Body::Hosts(hosts) => table(
-            &["host", "label", "confidence", "flows", "last label"],
-            hosts.iter().map(host_row),
-        ),
+        Body::Hosts(hosts) => {
+            table("host|label|confidence|flows|last label", hosts.iter().map(host_row))
+        }
         Body::Reloaded(reloaded) => reloaded_page(reloaded),
         Body::PolicyChanged(changed) => policy::changed_line(changed),
         Body::Policy(shown) => policy::page(shown),
@@ -163,7 +152,7 @@ fn reloaded_page(reloaded: &Reloaded) -> String {
     let rows = applied.chain(reloaded.needs_restart.iter().map(row("needs restart")));
     let mut page = match reloaded.applied.len() + reloaded.needs_restart.len() {
         0 => String::new(),
-        _ => table(&["what", "key", "before", "read", "where"], rows),
+        _ => table("what|key|before|read|where", rows),
     };
     let model = match reloaded.model_swapped {
         true => "swapped",
@@ -180,7 +169,7 @@ fn reloaded_page(reloaded: &Reloaded) -> String {
             page,
             "{} of the rules by `fenxi ctl policy` {} gone; `fenxi ctl policy undo` brings the old \
              rules back",
-            status::changes(reloaded.policy_changes_gone as u64),
+            counted(reloaded.policy_changes_gone as u64, "change"),
             if reloaded.policy_changes_gone == 1 { "is" } else { "are" }
         );
     }
@@ -263,8 +252,9 @@ fn or_dash<T: ToString>(value: Option<&T>) -> String {
     value.map_or("-".to_owned(), T::to_string)
 }
 
-fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let header = header.iter().map(|&name| name.to_owned()).collect();
+/// Aligned columns; bars separate their names.
+fn table(header: &str, rows: impl Iterator<Item = Vec<String>>) -> String {
+    let header = header.split('|').map(str::to_owned).collect();
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| columns(&row[column]));

@@ -29,15 +29,15 @@ use trial::{Outcome, here, in_a_process};
 /// simulated one does not count.
 pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
     let sets = sets(args);
-    let config =
-        sinks::known(Sources::of_service(args.config.config.as_deref(), &sets)).load()?.config;
+    let config = loaded(&args.config, &sets)?;
     let dir = find_bundle(&config, args.model.as_deref())?;
     let bundle = open_named_bundle(&config, args.model.as_deref())?;
     if let Some(name) = &args.trial {
         let config = config_for(&args.config, &sets, name)?;
         return print(&to_json(&here(&config, &bundle))?);
     }
-    let library = load(&config)?;
+    let library = onnx::load(config.accel.library.as_deref())
+        .map_err(|error| Failure::unavailable(error.to_string()))?;
     let names = if args.devices.is_empty() {
         every_name(&config, args.plugin.is_some())
     } else {
@@ -48,7 +48,7 @@ pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
     }
     let deadline = Duration::from_secs_f64(args.deadline_s);
     let outcomes = names.iter().map(|name| {
-        let arguments = trial_arguments(args, &sets, name, &dir);
+        let arguments = trial_arguments(&args.config, &sets, name, &dir);
         in_a_process(name, &arguments, deadline)
     });
     let found = Found {
@@ -58,21 +58,25 @@ pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
         devices: outcomes.collect(),
     };
     print(&if args.json { to_json(&found)? } else { found.page() })?;
-    if found.devices.iter().any(Outcome::classifies) {
+    if found.devices.iter().any(|it| it.runs && it.golden.is_some()) {
         return Ok(());
     }
     Err(Failure::unavailable("no device runs the model on this machine"))
 }
 
-fn trial_arguments(args: &DevicesArgs, sets: &[String], name: &str, dir: &Path) -> Vec<OsString> {
+/// The command line with which this program tries the device `name`.
+pub(super) fn trial_arguments(
+    config: &ConfigArgs,
+    sets: &[String],
+    name: &str,
+    dir: &Path,
+) -> Vec<OsString> {
     let mut line: Vec<OsString> = vec!["devices".into(), "--try".into(), name.into()];
     line.extend(["--model".into(), dir.into()]);
-    if let Some(file) = &args.config.config {
+    if let Some(file) = &config.config {
         line.extend(["--config".into(), file.into()]);
     }
-    for set in sets {
-        line.extend(["--set".into(), set.into()]);
-    }
+    line.extend(sets.iter().flat_map(|set| ["--set".into(), set.into()]));
     line
 }
 
@@ -133,17 +137,16 @@ pub(super) fn config_for(
     let mut sets = sets.to_vec();
     sets.push(format!("accel.devices=[{}]", quoted(name)));
     sets.push("pipeline.layout=1:1:1".to_owned());
-    Ok(sinks::known(Sources::of_service(args.config.as_deref(), &sets)).load()?.config)
+    loaded(args, &sets)
+}
+
+fn loaded(args: &ConfigArgs, sets: &[String]) -> Result<Config, Failure> {
+    Ok(sinks::known(Sources::of_service(args.config.as_deref(), sets)).load()?.config)
 }
 
 /// `text` as a TOML string.
 fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
-}
-
-fn load(config: &Config) -> Result<onnx::Library, Failure> {
-    onnx::load(config.accel.library.as_deref())
-        .map_err(|error| Failure::unavailable(error.to_string()))
 }
 
 pub(super) fn to_json(object: &impl Serialize) -> Result<String, Failure> {

@@ -2,7 +2,6 @@
 
 mod check;
 mod explain;
-mod index;
 mod stats;
 
 use std::path::Path;

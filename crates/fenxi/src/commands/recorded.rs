@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use dataplane::sink::Sink;
 
-use serde::Serialize;
+use serde_json::json;
 
 use crate::cli::{OutputArgs, is_dash};
 use crate::exit::{Failure, print, remark};
@@ -21,14 +21,6 @@ use recording::{self, Header, Replayed, Report};
 
 /// Size of the queue to the records thread; the replay waits if it is full.
 const QUEUE: usize = 1024;
-
-/// The summary of a replay, and the result of the comparison.
-#[derive(Serialize)]
-struct Page<'a> {
-    #[serde(flatten)]
-    summary: Summary,
-    recorded: &'a Report,
-}
 
 /// Replays a recording and compares counters; prints the summary and the first difference.
 ///
@@ -59,10 +51,10 @@ pub fn replay(dir: &Path, output: &OutputArgs) -> Result<(), Failure> {
     let (summary, report) = (Summary::new(&outcome), &replayed.report);
     let said = match output.json {
         true => {
-            let page = Page { summary, recorded: report };
             // A summary always serializes.
-            let text = serde_json::to_string(&page).unwrap_or_default();
-            print(&format!("{text}\n"))
+            let mut page = serde_json::to_value(&summary).unwrap_or_default();
+            page["recorded"] = json!(report);
+            print(&format!("{page}\n"))
         }
         false => remark(&(summary.to_text() + &text(report))),
     };

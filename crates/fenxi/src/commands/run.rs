@@ -20,6 +20,8 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let loaded = sources.load()?.live();
     let mut config = loaded.config.clone();
     let flow = &mut config.flow;
+    // A seed that senders of packets cannot guess.
+    let random = || RandomState::new().build_hasher().finish();
     flow.hash_seed = flow.hash_seed.or_else(|| Some(random()));
     log::start(&config.log)?;
     let outcome = run::run(&Plan { sources, loaded, config: &config, args })?;
@@ -37,9 +39,4 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         false => remark(&summary.to_text()),
     };
     Failure::all([outcome.failure, printed.err()])
-}
-
-/// A seed that senders of packets cannot guess.
-fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
 }

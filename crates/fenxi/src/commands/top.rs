@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use console::top::{Options, Screen, moment, run};
 
-use super::ctl::{configured_socket, unanswered};
+use super::ctl::{socket, unanswered};
 use crate::cli::TopArgs;
 use crate::exit::{Failure, print};
 use crate::protocol::{Client, Request};
@@ -21,11 +21,7 @@ const LINES: usize = 24;
 /// # Errors
 /// 69: nothing listens, or there is no terminal. 77: the socket is somebody else's.
 pub fn top(args: &TopArgs) -> Result<(), Failure> {
-    let socket = match &args.socket {
-        Some(socket) => socket.clone(),
-        None => configured_socket()?,
-    };
-    let client = Client::new(&socket, REPLY_WITHIN);
+    let client = Client::new(&socket(args.socket.as_deref())?, REPLY_WITHIN);
     if args.once {
         return once(&client);
     }

@@ -17,7 +17,6 @@ use netfilter::connections::{self, Wording};
 use netfilter::connlabel::{LABELS, Names, PLACES, default_file};
 use netfilter::conntrack::Change;
 use netfilter::counts::{Cause, Counts};
-use netfilter::writer::StartError;
 use policy::{Label, LabelRule};
 
 use super::netfilter::{
@@ -217,7 +216,7 @@ impl SinkKind for Connlabels {
         let part = is_wanted(config).then(|| KernelPart {
             check: "connlabel",
             subject: "ctnetlink".to_owned(),
-            probed: probe(),
+            probed: connections::open(NOTHING, WORDING).map(drop),
             done: "the kernel accepts labels of connections from this process".to_owned(),
         });
         part.into_iter().collect()
@@ -256,13 +255,6 @@ impl SinkKind for Connlabels {
         Rights::of_netfilter(is_wanted(config))
     }
 
-    fn probe(&self, config: &Config, _: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
-        match is_wanted(config) {
-            true => Ok(probe()?),
-            false => Ok(()),
-        }
-    }
-
     fn check_labels(&self, config: &Config, labels: &[Label]) -> Result<(), Error> {
         ClassLabels::new(&config.section(), labels).map(drop)
     }
@@ -281,11 +273,6 @@ impl SinkKind for Connlabels {
     fn losses(&self) -> Option<(&'static str, &'static str)> {
         Some(("connlabels_lost", "connlabels"))
     }
-}
-
-/// Whether the kernel takes labels from us, in the network namespace of the calling thread.
-fn probe() -> Result<(), StartError> {
-    connections::open(NOTHING, WORDING).map(drop)
 }
 
 /// A run that writes no labels of connections: it has neither the right nor the thread, and a

@@ -98,8 +98,8 @@ pub trait SinkKind: Sync {
     /// Whether a live run could start the sink, found without starting it and without leaving
     /// anything behind. Files that are `is_exempt` are not examined: a run writes them now, or the
     /// service's unit makes their folder.
-    fn probe(&self, _config: &Config, _is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
-        Ok(())
+    fn probe(&self, config: &Config, _is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
+        self.kernel_parts(config).into_iter().try_for_each(|part| Ok(part.probed?))
     }
 
     /// Checks the sink's keys about the first task against the labels of its model.

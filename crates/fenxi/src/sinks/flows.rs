@@ -40,10 +40,7 @@ struct FlowControl(RecentFlows);
 
 impl SinkControl for FlowControl {
     fn worker_half(&self) -> Option<Box<dyn Sink>> {
-        Some(match self.0.only {
-            Some(wanted) => Box::new(Watch { wanted, recent: self.0.clone() }),
-            None => Box::new(FlowTap { records: self.0.sender.clone() }),
-        })
+        Some(Box::new(FlowTap(self.0.clone())))
     }
 
     fn tick(&self) {
@@ -133,35 +130,25 @@ impl Known {
 }
 
 /// The data path's end.
-struct FlowTap {
-    records: Sender<Record>,
-}
+struct FlowTap(RecentFlows);
 
 impl Sink for FlowTap {
-    /// Never waits: where the control thread is behind, the record is left out.
+    /// A live run never waits: where the control thread is behind, the record is left out.
     fn record(&mut self, record: &Record) {
+        if let Some(wanted) = self.0.only {
+            if wanted.is_of(record.flow()) {
+                self.0.lock().remember(record.clone());
+            }
+            return;
+        }
         // The table has the behaviour of a live flow, and the record the behaviour of a flow that
         // has ended.
-        if self.records.is_full() || matches!(record, Record::Behaviour(_)) {
+        if self.0.sender.is_full() || matches!(record, Record::Behaviour(_)) {
             return;
         }
         // A series is a copy on the heap, but only where records carry series, which then are on
         // the heap themselves.
-        let _ = self.records.try_send(record.clone());
-    }
-}
-
-/// The data path's end in a replay that explains a flow.
-struct Watch {
-    wanted: Wanted,
-    recent: RecentFlows,
-}
-
-impl Sink for Watch {
-    fn record(&mut self, record: &Record) {
-        if self.wanted.is_of(record.flow()) {
-            self.recent.lock().remember(record.clone());
-        }
+        let _ = self.0.sender.try_send(record.clone());
     }
 }
 
@@ -178,16 +165,16 @@ impl Recent {
 
     /// Flows that have ended, the latest first.
     pub fn ended(&self) -> impl Iterator<Item = &Known> {
-        let latest = self.order.iter().rev();
-        let known = latest.filter_map(|flow_id| self.flows.get(flow_id));
-        known.filter(|known| known.ended.is_some())
+        self.latest().filter(|known| known.ended.is_some())
     }
 
     /// The flows that are meant, the latest first.
     pub fn find<'a>(&'a self, wanted: &'a Wanted) -> impl Iterator<Item = &'a Known> {
-        let latest = self.order.iter().rev();
-        let known = latest.filter_map(|flow_id| self.flows.get(flow_id));
-        known.filter(|known| wanted.is_of(&known.flow))
+        self.latest().filter(|known| wanted.is_of(&known.flow))
+    }
+
+    fn latest(&self) -> impl Iterator<Item = &Known> {
+        self.order.iter().rev().filter_map(|flow_id| self.flows.get(flow_id))
     }
 
     /// Takes in what was offered, at most what the queue holds.
@@ -318,8 +305,7 @@ mod tests {
 
     fn sample() -> (FlowTap, RecentFlows) {
         let recent = RecentFlows::new();
-        let records = recent.sender.clone();
-        (FlowTap { records }, recent)
+        (FlowTap(recent.clone()), recent)
     }
 
     #[test]

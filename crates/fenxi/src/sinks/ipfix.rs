@@ -10,5 +10,6 @@ mod keys;
 #[cfg(test)]
 mod tests;
 
+pub use connection::first;
 pub use control::Ipfix;
 pub use keys::{Destination, Endpoint, IpfixKeys};

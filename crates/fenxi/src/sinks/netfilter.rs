@@ -404,35 +404,32 @@ impl Figures {
     /// The metrics of these writers, each with its name where the metrics have a label for it.
     pub fn families(&self, writers: &[Row<'_>]) -> Vec<Family> {
         let [plain, by_outcome, by_cause] = self.labels;
-        let all = |samples: &dyn Fn(&[&str], &Counts) -> Vec<Sample>| -> Vec<Sample> {
+        type Samples<'a> = &'a dyn Fn(&[&str], &Counts) -> Vec<Sample>;
+        let family = |kind, [name, help]: [&'static str; 2], unit, labels, samples: Samples<'_>| {
             let rows = writers.iter();
-            rows.flat_map(|(name, counts)| samples(name.as_slice(), counts)).collect()
+            let samples = rows.flat_map(|(name, counts)| samples(name.as_slice(), counts));
+            let metric = Metric::new(kind, name, unit, labels, help);
+            Family { metric, samples: samples.collect() }
         };
         let outcomes = |labels: &[&str], counts: &Counts| {
             let fates = self.fates.iter();
             fates.map(|(name, of)| count(&with(labels, name), of(counts))).collect()
         };
         let causes = |labels: &[&str], counts: &Counts| {
-            let causes = self.causes.iter();
-            causes
-                .map(|cause| count(&with(labels, cause.name()), counts.failed_by(*cause)))
-                .collect()
+            let sample =
+                |cause: &Cause| count(&with(labels, cause.name()), counts.failed_by(*cause));
+            self.causes.iter().map(sample).collect()
         };
         let waiting =
             |labels: &[&str], counts: &Counts| vec![number(labels, counts.waiting() as f64)];
         let latency = |labels: &[&str], counts: &Counts| {
             vec![sample(labels, buckets(&TIMES, US, &counts.latency_us))]
         };
-        let unit = self.unit;
-        let family = |kind, [name, help]: [&'static str; 2], unit, labels, samples| Family {
-            metric: Metric::new(kind, name, unit, labels, help),
-            samples,
-        };
         vec![
-            family(Kind::Counter, self.total, unit, by_outcome, all(&outcomes)),
-            family(Kind::Counter, self.failed, unit, by_cause, all(&causes)),
-            family(Kind::Gauge, self.waiting, unit, plain, all(&waiting)),
-            family(Kind::Histogram, self.latency, "seconds", plain, all(&latency)),
+            family(Kind::Counter, self.total, self.unit, by_outcome, &outcomes),
+            family(Kind::Counter, self.failed, self.unit, by_cause, &causes),
+            family(Kind::Gauge, self.waiting, self.unit, plain, &waiting),
+            family(Kind::Histogram, self.latency, "seconds", plain, &latency),
         ]
     }
 }

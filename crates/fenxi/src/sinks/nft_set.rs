@@ -225,10 +225,6 @@ impl SinkKind for NftSets {
         Rights::of_netfilter(!sets(config).is_empty())
     }
 
-    fn probe(&self, config: &Config, _: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
-        sets(config).iter().try_for_each(|set| Ok(probe(set)?))
-    }
-
     fn check_labels(&self, config: &Config, labels: &[Label]) -> Result<(), Error> {
         let sets = sets(config);
         sets.iter().try_for_each(|set| words(set, labels).map(drop))

@@ -33,13 +33,9 @@ fn gives_way(record: &Record) -> bool {
     matches!(record, Record::Flow(flow) if flow.is_half_open)
 }
 
-fn is_half_full(queue: &Sender<Queued>) -> bool {
-    queue.capacity().is_some_and(|room| queue.len() * 2 >= room)
-}
-
 /// The time that the end of a live run gives its records, in total: to the flow managers, whose
 /// last records may have to wait for room in the queue, and to the thread that writes them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Drain {
     within: Duration,
     /// Set by the first flow manager that has read its last packet.
@@ -51,12 +47,7 @@ pub struct Drain {
 
 impl Drain {
     pub fn new(within: Duration) -> Drain {
-        Drain {
-            within,
-            until: OnceLock::new(),
-            lost: AtomicU64::new(0),
-            is_over: AtomicBool::new(false),
-        }
+        Drain { within, ..Drain::default() }
     }
 
     /// When the time is over; it begins with the first call.
@@ -106,24 +97,21 @@ pub struct RecordSender {
 }
 
 impl RecordSender {
-    /// From now on a record waits for room, until `records.drain_s` is over. That time begins with
-    /// the first worker that drains.
-    pub fn wait_from_now(&mut self) {
-        if let Some(drain) = &self.drain {
-            self.when_full = WhenFull::WaitUntil(drain.until());
-        }
-    }
-
     /// Hands a record over, or counts it as dropped.
     pub fn send(&mut self, record: Record) {
         let queue = &self.queue;
+        let is_half_full = || queue.capacity().is_some_and(|room| queue.len() * 2 >= room);
         let gives_way = gives_way(&record);
-        let queued = self.with_rule(record);
+        let rule = match (&self.rules, &record) {
+            (Some(rules), Record::Flow(flow)) => flow.rule.and_then(|rule| rules.known(rule)),
+            _ => None,
+        };
+        let queued = Queued { record, rule };
         // The thread reads to the end even after an error, so a send can only
         // fail for want of room.
         let is_sent = match self.when_full {
             WhenFull::Wait => queue.send(queued).is_ok(),
-            WhenFull::Drop if gives_way && is_half_full(queue) => false,
+            WhenFull::Drop if gives_way && is_half_full() => false,
             WhenFull::Drop => queue.try_send(queued).is_ok(),
             WhenFull::WaitUntil(until) => queue.send_deadline(queued, until).is_ok(),
         };
@@ -133,14 +121,6 @@ impl RecordSender {
                 drain.lost.fetch_add(1, Ordering::Relaxed);
             }
         }
-    }
-
-    fn with_rule(&self, record: Record) -> Queued {
-        let rule = match (&self.rules, &record) {
-            (Some(rules), Record::Flow(flow)) => flow.rule.and_then(|rule| rules.known(rule)),
-            _ => None,
-        };
-        Queued { record, rule }
     }
 }
 
@@ -156,8 +136,12 @@ impl Sink for RecordSender {
         }
     }
 
+    /// From now on a record waits for room, until `records.drain_s` is over. That time begins with
+    /// the first worker that drains.
     fn drain(&mut self) {
-        self.wait_from_now();
+        if let Some(drain) = &self.drain {
+            self.when_full = WhenFull::WaitUntil(drain.until());
+        }
     }
 }
 

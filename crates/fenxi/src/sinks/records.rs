@@ -15,13 +15,11 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use config::checked::{DEFAULT_TASK, Task};
-use cring::Unit;
-use dataplane::rules::KnownRule;
 use dataplane::tasks::TaskNames;
 use flowmgr::Behaviour;
 use flowmgr::record::{DecidedBy, Decision, FlowName, FlowRecord, LabelRecord, Record};
 use jiff::Timestamp;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use sha1::{Digest, Sha1};
 
 use crate::rules::number_by_order;
@@ -120,13 +118,9 @@ struct Labelled<'a> {
     depth: Option<u8>,
     model_generation: Option<u16>,
     time_to_label_us: Option<u32>,
-    #[serde(skip_serializing_if = "is_false")]
-    contradicts: bool,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-fn is_false(value: &bool) -> bool {
-    !value
+    /// True, where it is said at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contradicts: Option<bool>,
 }
 
 /// A line of the file.
@@ -165,8 +159,8 @@ enum Line<'a> {
         labels: Option<Vec<Labelled<'a>>>,
         #[serde(skip_serializing_if = "Option::is_none")]
         series: Option<&'a [i32]>,
-        #[serde(skip_serializing_if = "Option::is_none", serialize_with = "name_of_unit")]
-        series_unit: Option<Unit>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        series_unit: Option<&'static str>,
         #[serde(skip_serializing_if = "Option::is_none")]
         series_us: Option<&'a [i64]>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -189,36 +183,13 @@ enum Line<'a> {
     },
 }
 
-fn name_of_unit<S: Serializer>(unit: &Option<Unit>, to: S) -> Result<S::Ok, S::Error> {
-    unit.map(Unit::name).serialize(to)
-}
-
-/// Appends a record as one line of JSON; `rule` is the rule of its flow.
-fn write_line(
-    record: &Record,
-    rule: Option<&KnownRule>,
-    names: &Names,
-    line: &mut Vec<u8>,
-) -> serde_json::Result<()> {
-    let rule_name = rule.and_then(KnownRule::name);
-    let rule = rule.map(|rule| (rule.order, rule_name.as_deref()));
-    let form = match record {
-        Record::Label(label) => label_line(label, names),
-        Record::Flow(flow) => flow_line(flow, rule, names),
-        // Flows have it in their own records.
-        Record::Behaviour(_) => return Ok(()),
-    };
-    write_form(&form, line)
-}
-
-fn write_host_line(host: &HostRecord, names: &Names, line: &mut Vec<u8>) -> serde_json::Result<()> {
-    write_form(&host_line(host, names), line)
-}
-
-fn write_form(form: &Line<'_>, line: &mut Vec<u8>) -> serde_json::Result<()> {
-    serde_json::to_writer(&mut *line, form)?;
-    line.push(b'\n');
-    Ok(())
+impl Line<'_> {
+    /// Appends it as JSON.
+    fn write(&self, to: &mut Vec<u8>) -> serde_json::Result<()> {
+        serde_json::to_writer(&mut *to, self)?;
+        to.push(b'\n');
+        Ok(())
+    }
 }
 
 fn label_line<'a>(record: &LabelRecord, names: &'a Names) -> Line<'a> {
@@ -252,7 +223,7 @@ fn flow_line<'a>(
         labelled: labelled(record.decision.as_ref(), &names.first),
         labels: labels_of_others(&record.others, names),
         series: series.map(|series| series.lengths.as_slice()),
-        series_unit: series.map(|series| series.unit),
+        series_unit: series.map(|series| series.unit.name()),
         series_us: series.map(|series| series.offsets_us.as_slice()),
         series_payload: series.and_then(|series| series.payloads.as_deref()),
         series_inter_arrival_us: series.and_then(|series| series.inter_arrivals_us.as_deref()),
@@ -315,7 +286,7 @@ fn labelled<'a>(decision: Option<&Decision>, names: &'a OfTask) -> Labelled<'a> 
         depth: (is_answer || decision.is_ports_first()).then_some(decision.depth),
         model_generation: is_answer.then_some(decision.model),
         time_to_label_us: decision.time_to_label_us,
-        contradicts: decision.contradicts.is_some(),
+        contradicts: decision.contradicts.map(|_| true),
     }
 }
 
@@ -361,6 +332,12 @@ mod tests {
     use super::*;
     use flowmgr::Counts;
     use flowmgr::record::EndReason;
+
+    fn write_line(record: &Record, names: &Names, line: &mut Vec<u8>) {
+        let mut lines = Lines::new(names.clone(), None);
+        lines.push(&record.clone().into()).unwrap();
+        line.extend(&lines.bytes);
+    }
 
     fn name() -> FlowName {
         FlowName {
@@ -410,7 +387,7 @@ mod tests {
             behaviour: flowmgr::Behaviour::None,
         });
         let mut line = Vec::new();
-        write_line(&record, None, &Names::default(), &mut line).unwrap();
+        write_line(&record, &Names::default(), &mut line);
         let json: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(json["type"], "flow");
         assert_eq!(json["label"], serde_json::Value::Null);
@@ -441,7 +418,7 @@ mod tests {
 
     fn written(record: &Record, names: &Names) -> serde_json::Value {
         let mut line = Vec::new();
-        write_line(record, None, names, &mut line).unwrap();
+        write_line(record, names, &mut line);
         serde_json::from_slice(&line).unwrap()
     }
 
@@ -504,7 +481,7 @@ mod tests {
         });
         let mut line = Vec::new();
         let names = Names { first: of_task("protocol", ["TLS", "DNS"]), others: Vec::new() };
-        write_line(&record, None, &names, &mut line).unwrap();
+        write_line(&record, &names, &mut line);
         let json: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(
             (&json["task"], &json["label"], &json["decided_by"]),

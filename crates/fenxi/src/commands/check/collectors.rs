@@ -1,7 +1,6 @@
 //! Collectors of records in the network: whether they answer, and whether the service may reach
 //! them.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use config::Config;
 use super::finding::Finding;
 use super::machine::Machine;
 use crate::service_unit;
-use crate::sinks::ipfix::{Destination, Endpoint, IpfixKeys};
+use crate::sinks::ipfix::{Destination, Endpoint, IpfixKeys, first};
 use crate::sinks::records::Kafka;
 
 const CHECK: &str = "collectors";
@@ -40,26 +39,19 @@ fn of(machine: &Machine, name: &str, endpoint: &Endpoint, is_tcp: bool) -> Vec<F
             return vec![Finding::warning(CHECK, name, cause).cure(line)];
         }
     };
-    let mut findings = vec![answer(name, endpoint, &addresses, is_tcp)];
+    let mut findings = vec![answer(name, endpoint, is_tcp)];
     findings.extend(in_reach(machine, name, &addresses));
     findings
 }
 
 /// Whether somebody listens there. Nothing is sent.
-fn answer(name: &str, endpoint: &Endpoint, addresses: &[SocketAddr], is_tcp: bool) -> Finding {
+fn answer(name: &str, endpoint: &Endpoint, is_tcp: bool) -> Finding {
     if !is_tcp {
         let cause = "UDP: whether a collector listens cannot be seen from here";
         return Finding::ok(CHECK, name, cause);
     }
-    let mut last = Err(io::Error::other("it has no address"));
-    for address in addresses {
-        last = TcpStream::connect_timeout(address, ANSWER_WITHIN).map(drop);
-        if last.is_ok() {
-            break;
-        }
-    }
-    match last {
-        Ok(()) => Finding::ok(CHECK, name, "it accepts connections"),
+    match first(endpoint, |address| TcpStream::connect_timeout(&address, ANSWER_WITHIN)) {
+        Ok(_) => Finding::ok(CHECK, name, "it accepts connections"),
         Err(error) => {
             let cause = format!("it does not accept connections: {error}; a run goes on trying");
             let line = format!("nc -vz {} {}", endpoint.host, endpoint.port);

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::tasks::TaskRow;
 use crate::exit::Failure;
-use crate::figures::plural;
+use crate::figures::counted;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -90,10 +90,6 @@ pub fn lines(findings: &[Finding]) -> String {
     amiss.map(line).collect()
 }
 
-pub fn several(count: usize, noun: &str) -> String {
-    format!("{count} {}", plural(count as u64, noun))
-}
-
 pub struct Report(pub Vec<Finding>);
 
 impl Report {
@@ -102,9 +98,10 @@ impl Report {
     }
 
     fn sums(&self) -> String {
-        let (problems, warnings) = (self.count(Level::Problem), self.count(Level::Warning));
-        let (problems, warnings) = (several(problems, "problem"), several(warnings, "warning"));
-        format!("{problems}, {warnings}, {} ok", self.count(Level::Ok))
+        let [problems, warnings, ok] =
+            [Level::Problem, Level::Warning, Level::Ok].map(|level| self.count(level) as u64);
+        let (problems, warnings) = (counted(problems, "problem"), counted(warnings, "warning"));
+        format!("{problems}, {warnings}, {ok} ok")
     }
 
     pub fn page(&self) -> String {

@@ -3,6 +3,7 @@
 
 mod reach;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use accel::Profile;
@@ -16,7 +17,7 @@ use reach::{Goals, OutOfReach, goals};
 const CHECK: &str = "goal";
 
 /// What batches of a task take on a device, by the numbers and names of both.
-pub type Measured = Vec<(usize, String, Profile)>;
+pub type Measured = BTreeMap<(usize, String), Profile>;
 
 /// Judges the goals by files of profiles, by simulated devices and by what was measured; `None`:
 /// nothing was. There are no findings if no task has a goal. Devices without a profile are named
@@ -48,10 +49,7 @@ fn profile(
     if !device.provider.computes {
         return Some(device.simulated);
     }
-    let mut measured = measured.iter();
-    measured
-        .find(|(task, name, _)| *task == number && *name == device.name)
-        .map(|(_, _, profile)| *profile)
+    measured.get(&(number, device.name.clone())).copied()
 }
 
 fn by_task(tasks: &[OpenTask], goals: &Goals) -> Vec<Finding> {

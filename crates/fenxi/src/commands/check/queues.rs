@@ -10,8 +10,9 @@ use std::collections::BTreeSet;
 use packetio::OpenError;
 use packetio::interface::Queues;
 
-use super::finding::{Finding, several};
+use super::finding::Finding;
 use super::machine::Machine;
+use crate::figures::counted;
 use config::Config;
 use config::checked::IoMode;
 
@@ -54,15 +55,15 @@ fn spread(machine: &Machine, name: &str, queues: &Queues, readers: usize) -> Fin
         };
         let cause = format!(
             "{} read by the kernel{steered}; {}, spread by fenxi's own hash",
-            several(count, "queue"),
-            several(readers, "flow manager"),
+            counted(count as u64, "queue"),
+            counted(readers as u64, "flow manager"),
         );
         return Finding::ok(CHECK, name, cause);
     }
     let cause = format!(
         "{} for {readers} flow managers: only as many CPUs do the kernel's part of the work, and \
         all flow managers wait for them",
-        several(count, "queue")
+        counted(count as u64, "queue")
     );
     let line = match queues.count {
         Some((_, most)) if most as usize > count => {

@@ -6,7 +6,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat, statvfs};
 
 use super::finding::Finding;
 use super::machine::Machine;
-use crate::cli::is_dash;
+use crate::access::{folder_of, is_dash};
 use crate::service_unit;
 use config::checked::{Records, Rotate};
 
@@ -104,13 +104,6 @@ fn in_reach(machine: &Machine, folder: &Path) -> Option<Finding> {
     let line = format!("ReadWritePaths={name}");
     let cure = service_unit::install(&machine.service, "records", &[&line]);
     Some(Finding::warning(CHECK, &name, cause).cure(cure))
-}
-
-fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    }
 }
 
 fn mib(bytes: u64) -> String {

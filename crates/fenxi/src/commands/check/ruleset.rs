@@ -17,13 +17,13 @@ mod tests;
 use bits::{Compared, Written};
 
 /// The bits in question.
-#[derive(Debug, Clone, Copy)]
-pub struct Bits<'a> {
+/// The bits of connection marks that the labels of a task write.
+pub struct Bits {
     /// The key of the configuration that names them.
-    pub key: &'a str,
+    pub key: String,
     pub mask: u32,
     /// The values that they take.
-    pub values: &'a [u32],
+    pub values: Vec<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,8 +39,10 @@ pub struct Conflict {
 pub struct Ruleset {
     rules: Vec<Rule>,
     routes: Vec<ip_rule::IpRule>,
-    tracks: bool,
-    unread: usize,
+    /// Whether a rule of nftables makes the kernel track connections.
+    pub tracks: bool,
+    /// Rules of iptables that concern marks, of which nft prints no more than the name.
+    pub unread: usize,
 }
 
 /// What a rule does with marks.
@@ -64,10 +66,7 @@ struct Rule {
 impl Ruleset {
     /// Adds what `nft -j list ruleset` prints. Text that is no JSON has no rules.
     pub fn add_nft(&mut self, json: &str) {
-        let read = nft::read(json);
-        self.tracks |= read.tracks;
-        self.unread += read.of_iptables;
-        self.rules.extend(read.rules);
+        nft::read(json, self);
     }
 
     /// Adds what `iptables-save` prints, or another program of its family. The rules of iptables
@@ -83,17 +82,7 @@ impl Ruleset {
         self.routes.extend(ip_rule::read(ip, json));
     }
 
-    /// Whether a rule of nftables makes the kernel track connections.
-    pub fn tracks(&self) -> bool {
-        self.tracks
-    }
-
-    /// Rules of iptables that concern marks, which only `iptables-save` can show.
-    pub fn unread(&self) -> usize {
-        self.unread
-    }
-
-    pub fn conflicts(&self, bits: &Bits<'_>) -> Vec<Conflict> {
+    pub fn conflicts(&self, bits: &Bits) -> Vec<Conflict> {
         // Bits that packets may have, and which of our bits may be among them.
         let (mut packet, mut ours) = (0, 0);
         for written in self.rules.iter().flat_map(|rule| &rule.to_packet) {
@@ -115,8 +104,8 @@ impl Ruleset {
 }
 
 impl Rule {
-    fn writes(&self, bits: &Bits<'_>, packet: u32) -> Option<String> {
-        let (mask, key) = (bits.mask, bits.key);
+    fn writes(&self, bits: &Bits, packet: u32) -> Option<String> {
+        let (mask, key) = (bits.mask, &bits.key);
         self.to_connection.iter().find_map(|written| {
             let changed = !written.connection & mask;
             let set = (written.ones | written.packet & packet) & mask;
@@ -140,7 +129,7 @@ impl Rule {
 
     /// The rule compares the bits, but not with one of our values. `ours`: the bits that are
     /// copied into packets.
-    fn misses(&self, bits: &Bits<'_>, ours: u32) -> Option<String> {
+    fn misses(&self, bits: &Bits, ours: u32) -> Option<String> {
         let missed = |compared: &[Compared], reach: u32| {
             let mut compared = compared.iter();
             compared.find(|it| it.is_missed(reach)).copied()

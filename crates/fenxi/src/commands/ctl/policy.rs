@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::table;
+use super::{absolute, table};
 use crate::cli::CtlPolicyCommand;
 use crate::exit::Failure;
-use crate::figures::{grouped, plural};
+use crate::figures::{counted, grouped};
 use crate::protocol::{CHANGES_MAX, PolicyChanged, PolicyShown, Request, RuleRow};
 
 pub fn request(command: &CtlPolicyCommand) -> Result<Request, Failure> {
@@ -18,11 +18,7 @@ pub fn request(command: &CtlPolicyCommand) -> Result<Request, Failure> {
         Request::PolicyChange { changes: lines.join("\n") }
     };
     Ok(match command {
-        CtlPolicyCommand::Load { file } => Request::PolicyLoad {
-            // The server has another working directory.
-            file: std::path::absolute(file)
-                .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?,
-        },
+        CtlPolicyCommand::Load { file } => Request::PolicyLoad { file: absolute(file)? },
         CtlPolicyCommand::Add { rules } => lines("add", rules),
         CtlPolicyCommand::Delete { rules } => lines("delete", rules),
         CtlPolicyCommand::Change { file } => Request::PolicyChange { changes: read(file)? },
@@ -63,9 +59,9 @@ pub fn changed_line(changed: &PolicyChanged) -> String {
         (None, _) => {}
     }
     if changed.deleted > 0 {
-        parts.push(format!("{} deleted", rules(changed.deleted)));
+        parts.push(format!("{} deleted", counted(changed.deleted, "rule")));
     }
-    parts.push(format!("{} in use", rules(changed.rules)));
+    parts.push(format!("{} in use", counted(changed.rules, "rule")));
     if changed.is_pending {
         parts.push("the change counts once an index is trained with it".to_owned());
     }
@@ -75,15 +71,15 @@ pub fn changed_line(changed: &PolicyChanged) -> String {
 pub fn page(shown: &PolicyShown) -> String {
     let mut page = String::new();
     let has_counters = shown.rows.iter().any(|row| row.flows.is_some());
-    let mut header = vec!["number", "flows", "packets", "bytes", "from", "rule"];
-    if !has_counters {
-        header.drain(1..4);
-    }
+    let header = match has_counters {
+        true => "number|flows|packets|bytes|from|rule",
+        false => "number|from|rule",
+    };
     if !shown.rows.is_empty() {
         let rows = shown.rows.iter().map(|row| cells(row, has_counters));
-        page += &table(&header, rows);
+        page += &table(header, rows);
     }
-    page += &rules(shown.rules);
+    page += &counted(shown.rules, "rule");
     if (shown.rows.len() as u64) < shown.rules {
         page += &format!(", {} shown", grouped(shown.rows.len() as u64));
     }
@@ -105,10 +101,6 @@ fn cells(row: &RuleRow, has_counters: bool) -> Vec<String> {
     cells.push(row.place.clone());
     cells.push(row.rule.clone());
     cells
-}
-
-fn rules(count: u64) -> String {
-    format!("{} {}", grouped(count), plural(count, "rule"))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use console::text::{cut, escape};
 
-use crate::figures::{duration, grouped, plural, scaled};
+use crate::figures::{counted, duration, grouped, scaled};
 use crate::protocol::{Overview, RuleSums, Status, TaskRow};
 use crate::sinks;
 
@@ -61,18 +61,13 @@ fn folded(line: &str, columns: usize) -> Vec<String> {
     lines.into_iter().map(|line| cut(&line, columns)).collect()
 }
 
-pub(super) fn changes(count: u64) -> String {
-    format!("{} {}", grouped(count), plural(count, "change"))
-}
-
 fn rules_line(rules: &RuleSums) -> String {
     let mut line = format!(
-        "rules     {} in force; {} {}, {} without a rule; {}",
+        "rules     {} in force; {}, {} without a rule; {}",
         grouped(rules.rules),
-        grouped(rules.lookups),
-        plural(rules.lookups, "look-up"),
+        counted(rules.lookups, "look-up"),
         grouped(rules.unmatched),
-        changes(rules.updates)
+        counted(rules.updates, "change")
     );
     if let Some(ago_s) = rules.updated_ago_s {
         let last = if rules.updates == 1 { "" } else { "the last " };
@@ -90,12 +85,11 @@ fn rules_line(rules: &RuleSums) -> String {
 
 fn task_line(task: &TaskRow) -> String {
     let mut line = format!(
-        "task      {} ({}): {} series, {} {}, 99 % within {:.2} ms",
+        "task      {} ({}): {} series, {}, 99 % within {:.2} ms",
         task.task,
         task.model,
         grouped(task.series),
-        grouped(task.labels),
-        plural(task.labels, "label"),
+        counted(task.labels, "label"),
         task.label_p99_ms
     );
     let figures = [

@@ -96,11 +96,6 @@ impl Outcome {
         }
     }
 
-    /// Whether the device runs and its outputs are correct.
-    pub fn classifies(&self) -> bool {
-        self.runs && self.golden.is_some()
-    }
-
     pub fn line(&self) -> String {
         let (Some(effective), Some(median_us)) = (&self.effective, self.median_us) else {
             return format!("does not run: {}", self.reason);

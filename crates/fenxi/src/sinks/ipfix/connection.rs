@@ -64,11 +64,6 @@ impl Connection {
         std::thread::sleep(REFUSAL_WITHIN);
         socket.take_error()?.map_or(Ok(()), Err)
     }
-
-    /// Whether a collector may miss templates that were sent once.
-    pub fn repeats_templates(&self) -> bool {
-        matches!(self, Connection::Udp(_))
-    }
 }
 
 /// Checks whether a live run could write the file. None is made, and none is changed.
@@ -82,7 +77,7 @@ pub fn look(path: &Path) -> io::Result<()> {
 }
 
 /// What the first address gives that gives anything, or why the last one does not.
-fn first<T>(endpoint: &Endpoint, open: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
+pub fn first<T>(endpoint: &Endpoint, open: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
     let mut why = io::Error::other("the name has no address");
     for address in (endpoint.host.as_str(), endpoint.port).to_socket_addrs()? {
         match open(address) {

@@ -9,7 +9,7 @@ use std::time::Instant;
 use config::{Config, Keyed, Section};
 use crossbeam_channel::Receiver;
 use dataplane::sink::Sink;
-use flowmgr::record::{FlowRecord, Record};
+use flowmgr::record::Record;
 
 use super::connection::look;
 use super::exporter::{ExportCounts, Exporter};
@@ -151,30 +151,18 @@ impl SinkControl for IpfixControl {
     }
 }
 
-/// The data path's end: hands over flow records, without what a collector has no field for.
+/// The data path's end: hands over the records of flows.
 struct FlowSender(RecordSender);
 
 impl Sink for FlowSender {
     fn record(&mut self, record: &Record) {
-        if let Record::Flow(flow) = record {
-            self.0.send(Record::Flow(FlowRecord {
-                flow: flow.flow,
-                last_us: flow.last_us,
-                midstream: flow.midstream,
-                counts: flow.counts,
-                reason: flow.reason,
-                is_half_open: flow.is_half_open,
-                decision: flow.decision,
-                others: [None; flowmgr::OTHERS_MAX],
-                series: None,
-                rule: flow.rule,
-                behaviour: flow.behaviour,
-            }));
+        if matches!(record, Record::Flow(_)) {
+            self.0.send(record.clone());
         }
     }
 
     fn drain(&mut self) {
-        self.0.wait_from_now();
+        self.0.drain();
     }
 }
 

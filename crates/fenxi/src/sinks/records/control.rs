@@ -127,10 +127,10 @@ pub fn start_replay(
 ) -> Result<WritingThread, Failure> {
     let mut output = Output::create(output).map_err(|error| Failure::creating(output, &error))?;
     let counts = Arc::new(RecordCounts::default());
-    let (shared, name) = (counts.clone(), output.name().to_owned());
+    let (shared, name) = (counts.clone(), output.name.clone());
     let work = move |records: &Receiver<Queued>| {
         let written = write_all(records, &mut output, &mut lines, &shared);
-        written.map_err(|error| Failure::writing(output.name(), &error))
+        written.map_err(|error| Failure::writing(&output.name, &error))
     };
     WritingThread::of_replay(("records", &name), queue, replay, counts, work)
 }
@@ -164,7 +164,7 @@ fn start_live(
     };
     let output = path.map(open).transpose()?;
     let name = match &output {
-        Some(output) => output.name(),
+        Some(output) => output.name.as_str(),
         None if readers.is_some() => "records.socket",
         None => "kafka.brokers",
     };
@@ -205,7 +205,7 @@ fn write_all(
         };
         if is_over || lines.is_due() {
             let result = output.write(lines);
-            counts.write(lines.take_written(), lines.count());
+            counts.write(lines.take_written(), lines.count);
             result?;
         }
         if is_over {
@@ -258,20 +258,10 @@ fn delivered(before: Counts, after: Counts) -> Result<(), Failure> {
 }
 
 fn report(counts: &RecordCounts, readers: broadcast::Counts, topic: Option<Counts>) -> Report {
-    let sums = topic.map(|topic| vec![("kafka_sent", topic.sent), ("kafka_lost", topic.lost())]);
-    let mut report = report_lines(counts, readers);
-    let sent = topic.unwrap_or_default();
-    report.metrics.extend(topic::metrics(sent));
-    report.losses.push(topic::losses(sent));
-    report.status.push(("kafka_lost", sent.lost()));
-    report.summary.extend(sums.into_iter().flatten());
-    report.summary_text =
-        topic.map(|topic| format!("kafka     {} records sent, {} lost", topic.sent, topic.lost()));
-    report
-}
-
-fn report_lines(counts: &RecordCounts, readers: broadcast::Counts) -> Report {
     let (written, dropped, failed) = (counts.written(), counts.dropped(), counts.failed());
+    let (lost, sent) = (("records_dropped", dropped + failed), topic.unwrap_or_default());
+    let of_topic = topic.map(|it| [("kafka_sent", it.sent), ("kafka_lost", it.lost())]);
+    let [of_topic_sent, of_topic_waiting] = topic::metrics(sent);
     Report {
         metrics: vec![
             Family::counter(
@@ -311,13 +301,20 @@ fn report_lines(counts: &RecordCounts, readers: broadcast::Counts) -> Report {
                  reader was too slow or went away.",
                 [count(&["sent"], readers.sent), count(&["lost"], readers.lost)],
             ),
+            of_topic_sent,
+            of_topic_waiting,
         ],
-        losses: vec![Lost::new(
-            "records are dropped because their queue is full; see records.queue",
-            dropped,
-        )],
-        status: vec![("records_dropped", dropped + failed)],
-        summary: vec![("records_dropped", dropped + failed)],
+        losses: vec![
+            Lost::new(
+                "records are dropped because their queue is full; see records.queue",
+                dropped,
+            ),
+            topic::losses(sent),
+        ],
+        status: vec![lost, ("kafka_lost", sent.lost())],
+        summary: [lost].into_iter().chain(of_topic.into_iter().flatten()).collect(),
+        summary_text: topic
+            .map(|topic| format!("kafka     {} records sent, {} lost", topic.sent, topic.lost())),
         ..Report::default()
     }
 }

@@ -84,13 +84,13 @@ impl Live {
             self.lines.leave_out(&queued.record);
             return;
         }
-        let (bytes, count) = (self.lines.bytes().len(), self.lines.count());
+        let (bytes, count) = (self.lines.bytes.len(), self.lines.count);
         if self.lines.push(queued).is_err() {
             self.counts.fail(1);
             return;
         }
-        let text = &self.lines.bytes()[bytes..];
-        let (length, lines) = (text.len(), self.lines.count() - count);
+        let text = &self.lines.bytes[bytes..];
+        let (length, lines) = (text.len(), self.lines.count - count);
         if let Some(stream) = self.stream.as_mut().filter(|_| has_readers) {
             stream.push(text, lines);
         }
@@ -109,7 +109,7 @@ impl Live {
         if is_full {
             self.counts.fail(lines);
         }
-        self.counts.hold(self.lines.count());
+        self.counts.hold(self.lines.count);
     }
 
     fn write(&mut self) {
@@ -117,8 +117,8 @@ impl Live {
             return;
         };
         let result = output.write(&mut self.lines);
-        self.counts.write(self.lines.take_written(), self.lines.count());
-        let name = output.name();
+        self.counts.write(self.lines.take_written(), self.lines.count);
+        let name = &output.name;
         match (result, self.trouble.take()) {
             (Ok(()), None) => {}
             (Ok(()), Some(trouble)) => {
@@ -146,7 +146,7 @@ impl Live {
         let Some(output) = &mut self.output else {
             return Ok(());
         };
-        let name = output.name().to_owned();
+        let name = output.name.clone();
         match output.reopen() {
             Ok(()) => {
                 info!("{name}: reopened");
@@ -168,12 +168,12 @@ impl Live {
         if let Some(stream) = &mut self.stream {
             stream.publish();
         }
-        let name = self.output.as_ref().map_or("records", Output::name);
+        let name = self.output.as_ref().map_or("records", |output| &output.name);
         debug!("{name}: {} records written", self.counts.written());
         let Some(trouble) = self.trouble else {
             return Ok(());
         };
-        let lost = self.lines.count();
+        let lost = self.lines.count;
         self.counts.fail(lost);
         self.counts.hold(0);
         warn!("{name}: {lost} records are lost");

@@ -33,7 +33,7 @@ const LINE_MAX: u64 = 64 * 1024;
 const ROTATE_AGAIN: Duration = Duration::from_secs(60);
 
 pub struct Output {
-    name: String,
+    pub name: String,
     file: File,
     /// It is a file that grows; no pipe, no terminal, no device.
     is_regular: bool,
@@ -49,7 +49,7 @@ impl Output {
     pub fn create(path: &Path) -> io::Result<Output> {
         match is_dash(path) {
             true => Output::stdout(),
-            false => Output::of(path, File::create(path)?, None),
+            false => Output::of(Some(path), File::create(path)?, None),
         }
     }
 
@@ -57,16 +57,16 @@ impl Output {
     pub fn append(path: &Path, rotate: Option<Rotate>) -> io::Result<Output> {
         match is_dash(path) {
             true => Output::stdout(),
-            false => Output::of(path, open(path)?, rotate),
+            false => Output::of(Some(path), open(path)?, rotate),
         }
     }
 
-    fn of(path: &Path, file: File, rotate: Option<Rotate>) -> io::Result<Output> {
+    fn of(path: Option<&Path>, file: File, rotate: Option<Rotate>) -> io::Result<Output> {
         Ok(Output {
-            name: path.display().to_string(),
-            is_regular: file.metadata()?.is_file(),
+            name: path.map_or("stdout".to_owned(), |path| path.display().to_string()),
+            is_regular: path.is_some() && file.metadata()?.is_file(),
             file,
-            path: Some(path.to_owned()),
+            path: path.map(Path::to_owned),
             rotate,
             rotate_from: None,
         })
@@ -74,19 +74,7 @@ impl Output {
 
     /// Bypasses [`io::Stdout`]: a thread that waits for a reader would keep it locked.
     fn stdout() -> io::Result<Output> {
-        let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-        Ok(Output {
-            name: "stdout".to_owned(),
-            is_regular: false,
-            file,
-            path: None,
-            rotate: None,
-            rotate_from: None,
-        })
-    }
-
-    pub fn name(&self) -> &str {
-        &self.name
+        Output::of(None, File::from(io::stdout().as_fd().try_clone_to_owned()?), None)
     }
 
     /// Writes all lines, and removes those that are written.
@@ -95,8 +83,8 @@ impl Output {
     /// Some could not be written. The file ends with the last whole line; of a line in a pipe the
     /// rest comes first the next time.
     pub fn write(&mut self, lines: &mut Lines) -> io::Result<()> {
-        self.make_room(lines.bytes().len() as u64);
-        let bytes = lines.bytes();
+        self.make_room(lines.bytes.len() as u64);
+        let bytes = &lines.bytes;
         let mut done = 0;
         let result = loop {
             if done == bytes.len() {

@@ -119,7 +119,7 @@ impl Flows {
             self.counts.unlabelled += 1;
             return Ok(());
         }
-        if !label.is_certain(row) {
+        if !CERTAIN.contains(&row.cell(label.confidence).to_ascii_lowercase().as_str()) {
             self.counts.uncertain += 1;
             return Ok(());
         }
@@ -232,11 +232,6 @@ impl Label {
             true => label.split('.').next().unwrap_or_default().trim(),
             false => label,
         })
-    }
-
-    fn is_certain(&self, row: &Row<'_>) -> bool {
-        let confidence = row.cell(self.confidence).to_ascii_lowercase();
-        CERTAIN.contains(&confidence.as_str())
     }
 }
 
