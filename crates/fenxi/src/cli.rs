@@ -15,20 +15,18 @@ use crate::sinks;
 use config::Sources;
 
 mod ctl;
-mod live;
 mod model;
 mod policy;
 mod run;
 
 pub use ctl::{CtlArgs, CtlCommand, CtlModelCommand, CtlPolicyCommand, TopArgs};
-pub use live::LiveArgs;
 pub use model::{BenchArgs, CheckArgs, DevicesArgs, InfoArgs, ModelCommand, ProfileArgs, TryArgs};
 pub use policy::{
     PolicyCheckArgs, PolicyCommand, PolicyExplainArgs, PolicyStatsArgs, RuleFile, RuleFormat,
 };
 #[cfg(test)]
 pub use run::FaultRates;
-pub use run::{OutputArgs, ReplayArgs, RunArgs, Speed};
+pub use run::{LiveArgs, OutputArgs, ReplayArgs, RunArgs, Speed};
 
 /// The arguments of the program.
 #[derive(Debug, Parser)]

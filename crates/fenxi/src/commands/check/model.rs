@@ -9,8 +9,7 @@ use accel::{Profile, onnx};
 
 use super::finding::Finding;
 use crate::cli::CheckConfigArgs;
-use crate::commands::devices::trial::{Outcome, in_a_process};
-use crate::commands::devices::trial_arguments;
+use crate::commands::devices::{Outcome, in_a_process, trial_arguments};
 use config::Config;
 use config::checked::Device;
 

@@ -2,25 +2,26 @@
 //! model. `fenxi-train compare` scores bundles.
 
 mod flows;
-mod names;
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
 use accel::profile::{Point, measure};
-use accel::{Bundle, Device, DeviceError};
+use accel::{Bundle, Classification, Device, DeviceError, run_batch};
+use cring::{Answers, Label, Source};
+use flowmgr::PortLabel;
+use flowmgr::depths::Depths;
 use serde_json::json;
 
 use self::flows::{Flow, Flows};
-use self::names::{BATCH, NONE, Name, Namer, at_depth};
 use crate::cli::BenchArgs;
 use crate::commands::devices::config_for;
 use crate::escape::escape;
 use crate::exit::{Failure, print};
 use crate::figures::grouped;
-use dataplane::bundle::UNKNOWN;
+use dataplane::bundle::{UNKNOWN, in_words, port_labels, series_tasks};
 use dataplane::session::session;
 
 const TIMED: Duration = Duration::from_millis(500);
@@ -204,4 +205,263 @@ fn others(labels: &[(&str, usize)]) -> String {
         names.push(format!("and {} more labels", labels.len() - OTHERS_SHOWN));
     }
     names.join(", ")
+}
+
+/// Rows per batch.
+pub const BATCH: usize = 256;
+
+/// The answer to each flow that is asked at a depth; none to the others.
+pub fn at_depth(
+    flows: &Flows,
+    depth: usize,
+    k: usize,
+    device: &mut dyn Device,
+) -> Result<Vec<Option<Classification>>, DeviceError> {
+    let mut answers = vec![None; flows.flows.len()];
+    let is_asked = |at: &usize| flows.flows[*at].is_asked && flows.flows[*at].elements >= depth;
+    let asked: Vec<usize> = (0..flows.flows.len()).filter(is_asked).collect();
+    for batch in asked.chunks(BATCH) {
+        let series: Vec<Vec<f32>> =
+            batch.iter().map(|&at| until(&flows.series[at], depth, k)).collect();
+        let contexts: Vec<&[f32]> = batch.iter().map(|&at| &*flows.contexts[at]).collect();
+        let results = run_batch(device, &series, &contexts)?;
+        for (&at, result) in batch.iter().zip(results) {
+            answers[at] = Some(result);
+        }
+    }
+    Ok(answers)
+}
+
+/// A series as it was at this depth.
+fn until(series: &[f32], depth: usize, k: usize) -> Vec<f32> {
+    let mut series = series.to_vec();
+    series.chunks_exact_mut(k).for_each(|channel| channel[depth..].fill(0.0));
+    series
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Decider {
+    /// A sure answer at this depth.
+    Depth(usize),
+    /// The table of ports.
+    Port,
+    /// The last answer, which was not sure.
+    LastAnswer,
+    /// Nothing: the flow ended before the first depth, and its port is not in the table.
+    Nothing,
+}
+
+impl fmt::Display for Decider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Decider::Depth(elements) => write!(f, "depth {elements}"),
+            Decider::Port => f.write_str("port"),
+            Decider::LastAnswer => f.write_str("last answer"),
+            Decider::Nothing => f.write_str("nothing"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Name {
+    /// The class; the number of labels for unknown, [`NONE`] for none.
+    pub class: u16,
+    /// The probability of the likeliest class, or the precision of the port.
+    pub confidence: f32,
+    pub by: Decider,
+}
+
+pub const NONE: u16 = u16::MAX;
+
+const NO_NAME: Name = Name { class: NONE, confidence: 0.0, by: Decider::Nothing };
+
+/// Names flows by the rule of the data path.
+pub struct Namer {
+    depths: Depths,
+    /// By depth: the confidence from which on an answer is sure, as label words hold it.
+    sure: Vec<u16>,
+    ports: Vec<PortLabel>,
+    /// Ports name flows with their first packets.
+    is_ports_first: bool,
+    /// Number of labels, which stands for unknown.
+    unknown: u16,
+}
+
+impl Namer {
+    pub fn of(bundle: &Bundle) -> Namer {
+        let tasks = series_tasks(bundle);
+        Namer {
+            sure: tasks.iter().map(|task| task.sure).collect(),
+            depths: Depths::of(&tasks),
+            ports: port_labels(0, bundle),
+            is_ports_first: bundle.is_ports_first(),
+            unknown: bundle.labels().len() as u16,
+        }
+    }
+
+    /// The name of a flow by the rule of the data path; `answers` are by depth.
+    pub fn name(&self, flow: &Flow, answers: &[Option<Classification>]) -> Name {
+        let by_port = self.by_port(flow);
+        // The ports are the depth before the model's depths.
+        let answer = |task: u8| {
+            let at = usize::from(task).checked_sub(usize::from(self.is_ports_first))?;
+            answers.get(at).copied().flatten()
+        };
+        let label = |task| {
+            if self.is_ports_first && task == 0 {
+                return Some(self.label_by_port(by_port));
+            }
+            let answer = answer(task)?;
+            let (class, confidence) = (answer.class, in_words(answer.confidence.min(1.0)));
+            let (source, model) = (Source::Model, 0);
+            Some(Label::Class { class, confidence, source, model })
+        };
+        let by_model = |task, by| {
+            answer(task).map_or(NO_NAME, |answer| Name {
+                class: answer.class,
+                confidence: answer.confidence,
+                by,
+            })
+        };
+        match self.depths.resolve(self.depths.count(), label) {
+            Answers::Decided { depth: 0 } if self.is_ports_first => by_port.unwrap_or(NO_NAME),
+            Answers::ByPort => by_port.unwrap_or(NO_NAME),
+            Answers::Decided { depth: task } => {
+                let sure = by_model(task, Decider::Depth(self.depths.elements(task)));
+                if self.is_ports_first && by_port.is_some() {
+                    return sure;
+                }
+                let last = by_model(task, Decider::LastAnswer);
+                if sure.class == self.unknown {
+                    // With a single depth the model's answer stands, even if it is unknown.
+                    return by_port.filter(|_| self.depths.count() > 1).unwrap_or(last);
+                }
+                match in_words(sure.confidence.min(1.0)) >= self.sure[usize::from(task)] {
+                    true => sure,
+                    false => last,
+                }
+            }
+            Answers::Unsure { best: Some(task) } => {
+                by_port.unwrap_or_else(|| by_model(task, Decider::LastAnswer))
+            }
+            Answers::Unsure { best: None } | Answers::Pending => by_port.unwrap_or(NO_NAME),
+        }
+    }
+
+    fn label_by_port(&self, by_port: Option<Name>) -> Label {
+        match by_port {
+            Some(name) => Label::Class {
+                class: name.class,
+                confidence: u16::MAX,
+                source: Source::Port,
+                model: 0,
+            },
+            None => Label::Unlabelled,
+        }
+    }
+
+    /// What the bundle says of the flow's port. At a flow's end a port says nothing if the flow
+    /// has no element, and nobody knows which end is the server of a flow that began mid-stream.
+    fn by_port(&self, flow: &Flow) -> Option<Name> {
+        let port = flow
+            .port
+            .filter(|_| (flow.elements > 0 || self.is_ports_first) && !flow.is_midstream)?;
+        let named = self.ports.iter().find(|it| (it.protocol, it.port) == port)?;
+        Some(Name {
+            class: named.class,
+            confidence: f32::from(named.precision) / f32::from(u16::MAX),
+            by: Decider::Port,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A namer for the shipped bundle, in which ports name flows at once. With
+    /// `is_ports_first = false`, as if they did not.
+    fn namer(is_ports_first: bool) -> Namer {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/protocol");
+        let bundle = Bundle::open(Path::new(dir)).unwrap();
+        let namer = Namer::of(&bundle);
+        assert!(namer.is_ports_first);
+        if is_ports_first {
+            return namer;
+        }
+        let mut tasks = series_tasks(&bundle).split_off(1);
+        tasks[0].is_deeper = false;
+        Namer {
+            sure: tasks.iter().map(|task| task.sure).collect(),
+            depths: Depths::of(&tasks),
+            is_ports_first,
+            ..namer
+        }
+    }
+
+    fn answer(class: u16, confidence: f32) -> Option<Classification> {
+        Some(Classification { class, confidence })
+    }
+
+    /// Elements of a flow, the class of its port, the answers by depth, and the name that it ends
+    /// with.
+    type Case = (usize, u16, Vec<Option<Classification>>, (u16, Decider));
+
+    fn assert_names(namer: &Namer, cases: &[Case]) {
+        for (elements, port, answers, expected) in cases {
+            let mut answers = answers.clone();
+            answers.resize(5, None);
+            let found = namer.name(&flow(*elements, *port), &answers);
+            assert_eq!((found.class, found.by), *expected, "{elements} {port} {answers:?}");
+        }
+        let midstream = Flow { is_asked: false, is_midstream: true, ..flow(3, 53) };
+        assert_eq!(namer.name(&midstream, &[None; 5]), NO_NAME);
+    }
+
+    fn flow(elements: usize, port: u16) -> Flow {
+        let (class, port, line) = (0, Some((17, port)), 2);
+        Flow { class, elements, is_asked: true, is_midstream: false, port, line }
+    }
+
+    const DNS: (u16, Decider) = (2, Decider::Port);
+
+    /// Depths 1, 2, 3, 5, 10 with the confidences 0.95 and 0.93.
+    #[test]
+    fn names_follow_the_rule_of_the_data_path() {
+        let namer = namer(false);
+        let (sure, weak) = (answer(4, 0.96), answer(5, 0.8));
+        let unknown = answer(namer.unknown, 0.4);
+        let none = (namer.unknown, Decider::LastAnswer);
+        let cases = [
+            (1, 9999, vec![sure], (4, Decider::Depth(1))),
+            (2, 53, vec![weak, sure], (4, Decider::Depth(2))),
+            (2, 53, vec![weak, weak], DNS),
+            (2, 9999, vec![weak, weak], (5, Decider::LastAnswer)),
+            (10, 53, vec![weak; 5], (5, Decider::LastAnswer)),
+            (10, 53, vec![unknown; 5], DNS),
+            (10, 9999, vec![unknown; 5], none),
+            (0, 53, vec![], (NONE, Decider::Nothing)),
+        ];
+        assert_names(&namer, &cases);
+    }
+
+    /// An answer contradicts a port from 0.93 on after 2 and 10 elements, and never after the
+    /// others.
+    #[test]
+    fn a_port_names_a_flow_unless_an_answer_contradicts_it() {
+        let namer = namer(true);
+        let (sure, weak) = (answer(4, 0.96), answer(5, 0.8));
+        let unknown = answer(namer.unknown, 0.96);
+        let cases = [
+            (0, 53, vec![], DNS),
+            (1, 53, vec![sure], DNS),
+            (2, 53, vec![weak, weak], DNS),
+            (2, 53, vec![weak, sure], (4, Decider::Depth(2))),
+            (2, 53, vec![weak, unknown], (namer.unknown, Decider::Depth(2))),
+            (10, 53, vec![weak; 5], DNS),
+            (1, 9999, vec![sure], (4, Decider::Depth(1))),
+            (2, 9999, vec![weak, weak], (5, Decider::LastAnswer)),
+        ];
+        assert_names(&namer, &cases);
+    }
 }

@@ -7,22 +7,23 @@
 //! Readers share the memory of what they have not read yet. A reader that has lost lines is told
 //! how many by a line of its own, at the place where they are missing.
 
-mod reader;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixListener;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
 
-use super::{WRITE_AT, WRITE_WITHIN};
-use reader::{Chunk, Reader};
+use super::{SCHEMA_VERSION, WRITE_AT, WRITE_WITHIN};
 
 /// Mode of the socket: records say who talked to whom, and the group of the service may read them,
 /// as it may the file.
@@ -266,5 +267,86 @@ impl Stream {
         self.broadcaster.publish(&self.text, self.lines);
         self.text.clear();
         (self.lines, self.since) = (0, None);
+    }
+}
+
+/// Whole lines, shared by all readers.
+struct Chunk {
+    text: Vec<u8>,
+    lines: u64,
+}
+
+struct Reader {
+    stream: UnixStream,
+    backlog: VecDeque<Arc<Chunk>>,
+    /// Bytes in the backlog.
+    bytes: usize,
+    /// Bytes of the first chunk that are written.
+    written: usize,
+    /// Lines lost since the reader was last told.
+    lost: u64,
+}
+
+impl Reader {
+    fn new(stream: UnixStream) -> Reader {
+        Reader { stream, backlog: VecDeque::new(), bytes: 0, written: 0, lost: 0 }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.backlog.is_empty()
+    }
+
+    /// Lines in the backlog, with one that is partly written.
+    fn unread(&self) -> u64 {
+        self.backlog.iter().map(|chunk| chunk.lines).sum()
+    }
+
+    /// Appends a chunk if there is room within the bound; returns whether there was. A line before
+    /// it reports earlier losses.
+    fn push(&mut self, chunk: &Arc<Chunk>, most: usize) -> bool {
+        // A reader that has read all takes a chunk of any size.
+        if !self.is_idle() && self.bytes + chunk.text.len() > most {
+            self.lost += chunk.lines;
+            return false;
+        }
+        if self.lost > 0 {
+            let text = lost_line(std::mem::take(&mut self.lost)).into_bytes();
+            self.bytes += text.len();
+            self.backlog.push_back(Arc::new(Chunk { text, lines: 0 }));
+        }
+        self.bytes += chunk.text.len();
+        self.backlog.push_back(chunk.clone());
+        true
+    }
+
+    /// Writes what the socket takes now. Returns lines of the chunks that are written as a whole.
+    fn write(&mut self) -> io::Result<u64> {
+        let mut lines = 0;
+        while let Some(chunk) = self.backlog.front() {
+            let rest = &chunk.text[self.written..];
+            match send(&self.stream, rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(sent) => self.written += sent,
+                Err(Errno::AGAIN | Errno::INTR) => break,
+                Err(error) => return Err(error.into()),
+            }
+            if self.written == chunk.text.len() {
+                lines += chunk.lines;
+                self.bytes -= chunk.text.len();
+                self.written = 0;
+                self.backlog.pop_front();
+            }
+        }
+        Ok(lines)
+    }
+}
+
+/// Tells a reader how many records it missed.
+fn lost_line(records: u64) -> String {
+    format!("{{\"type\":\"lost\",\"schema_version\":{SCHEMA_VERSION},\"records\":{records}}}\n")
+}
+
+impl AsFd for Reader {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }

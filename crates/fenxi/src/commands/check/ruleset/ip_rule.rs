@@ -3,9 +3,8 @@
 
 use serde_json::Value;
 
-use super::bits::Compared;
 use super::iptables::number;
-use super::{Bits, Conflict};
+use super::{Bits, Compared, Conflict};
 
 #[derive(Debug, Clone)]
 pub struct IpRule {

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use super::bits::{Compared, Written};
-use super::{Rule, Ruleset};
+use super::{Compared, Rule, Ruleset, Written};
 
 pub fn read(json: &str, to: &mut Ruleset) {
     let parsed: Value = serde_json::from_str(json).unwrap_or_default();

@@ -142,3 +142,32 @@ fn lists_of_a_flow_have_the_same_length() {
         "{refused}"
     );
 }
+
+#[test]
+fn classes_differences_and_accuracies_are_counted() {
+    let ours = [0.5, 0.25, 0.25, 0.25, 0.5, 0.25, 0.25, 0.25, 0.5];
+    let theirs = [0.5, 0.25, 0.25, 0.5, 0.25, 0.25, 0.25, 0.25, 0.5];
+    let comparison = Comparison::between(&ours, &theirs, 3, &[Some(0), Some(0), None]);
+    let expected = Comparison {
+        source: String::new(),
+        rows: 3,
+        same_class: 2,
+        max_difference: 0.25,
+        mean_difference: 0.5 / 9.0,
+        labelled: 2,
+        right: 1,
+        right_against: 2,
+    };
+    assert!((comparison.mean_difference - expected.mean_difference).abs() < 1e-12);
+    let mean_difference = expected.mean_difference;
+    assert_eq!(Comparison { mean_difference, ..comparison }, expected);
+    assert_eq!(expected.as_json()["accuracy_loss"], 0.5);
+}
+
+#[test]
+fn without_known_classes_there_is_no_accuracy() {
+    let comparison = Comparison::between(&[0.5, 0.5], &[0.5, 0.5], 2, &[]);
+    assert_eq!((comparison.rows, comparison.same_class), (1, 1));
+    assert!(comparison.as_json()["accuracy"].is_null());
+    assert!(!comparison.as_text().contains("loss"));
+}
