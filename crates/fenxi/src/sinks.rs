@@ -76,7 +76,6 @@ pub fn kernel_parts(config: &Config) -> impl Iterator<Item = KernelPart> {
     KINDS.iter().flat_map(|kind| kind.kernel_parts(config))
 }
 
-/// The rights that a live run keeps for its sinks.
 pub fn rights(config: &Config, records: Option<&Path>) -> Rights {
     let mut all = Rights::none();
     for kind in KINDS {
@@ -103,7 +102,6 @@ pub fn empty_reports() -> Vec<Report> {
     KINDS.iter().map(|kind| kind.empty_report()).collect()
 }
 
-/// What the sinks say in `fenxi ctl status`, a line each.
 pub fn status_lines(sums: &Sums) -> impl Iterator<Item = String> {
     KINDS.iter().filter_map(|kind| kind.status_line(sums))
 }
@@ -135,7 +133,6 @@ impl Sinks {
         self.0.iter().filter_map(|(_, control)| control.as_deref())
     }
 
-    /// The halves of another flow worker.
     pub fn worker_halves(&self) -> Vec<Box<dyn Sink>> {
         self.running().filter_map(|sink| sink.worker_half()).collect()
     }
@@ -157,12 +154,10 @@ impl Sinks {
         self.running().find_map(|sink| sink.answer(request))
     }
 
-    /// The class of a host's name, as `fenxi ctl hosts` has it.
     pub fn host_name(&self, host: IpAddr) -> Option<u16> {
         self.running().find_map(|sink| sink.host_name(host))
     }
 
-    /// What the sinks have written about a flow, for `fenxi ctl explain`.
     pub fn explain(&self, flow: &FlowName, classes: &[Option<u16>]) -> Vec<Written> {
         self.running().flat_map(|sink| sink.explain(flow, classes)).collect()
     }

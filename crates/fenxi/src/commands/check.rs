@@ -2,27 +2,22 @@
 //! the machine.
 
 mod capabilities;
-mod clock;
-mod collectors;
 mod control;
 mod cores;
 mod draw;
 mod finding;
 mod goals;
 mod interfaces;
-mod interrupts;
 mod marks;
 mod memory;
 mod mirror;
 mod model;
-mod offloads;
 mod port;
 mod queues;
 mod records;
 mod rules;
 mod ruleset;
 mod tasks;
-mod whens;
 
 use accel::Bundle;
 use flowmgr::Effect;
@@ -87,7 +82,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     }
     let rows = tasks::rows(&config, &bundles);
     if !args.deep {
-        let mut amiss = whens::findings(&config, &rules);
+        let mut amiss = tasks::missing_rules(&config, &rules);
         amiss.extend(goals::findings(&tasks, None));
         amiss.extend(idle(&rules));
         let verdict = match is_plain {
@@ -98,7 +93,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
         return print(&(verdict.to_owned() + &page + &finding::lines(&amiss)));
     }
     let mut findings = deep(args, &machine, is_of_service, &config, &tasks, &map);
-    findings.extend(whens::findings(&config, &rules));
+    findings.extend(tasks::missing_rules(&config, &rules));
     findings.extend(idle(&rules));
     let report = Report(findings);
     print(&if args.json {
@@ -130,9 +125,9 @@ fn deep(
     let mut findings = interfaces::findings(machine, config);
     findings.extend(mirror::findings(machine, config));
     for name in interfaces::present(config) {
-        findings.extend(offloads::findings(name, config.io.mode, config.io.promiscuous));
+        findings.extend(queues::offloads(name, config.io.mode, config.io.promiscuous));
         findings.extend(queues::findings(machine, name, config));
-        findings.extend(interrupts::findings(machine, name, &cores));
+        findings.extend(cores::interrupts(machine, name, &cores));
     }
     findings.extend(queues::backlog(machine));
     findings.extend(cores::findings(machine, config, &cores, service));
@@ -143,7 +138,7 @@ fn deep(
     findings.extend(marks::kernel_parts(config));
     findings.extend(control::findings(machine, &config.control));
     findings.extend(records::findings(machine, &config.records));
-    findings.extend(collectors::look(machine, config));
+    findings.extend(records::collectors(machine, config));
     let mut measured = goals::Measured::new();
     for (number, task) in tasks.iter().enumerate() {
         let (found, profiles) = model::findings(args, &task.config, task.bundle.dir());
@@ -151,7 +146,7 @@ fn deep(
         measured.extend(profiles.into_iter().map(|(device, profile)| ((number, device), profile)));
     }
     findings.extend(goals::findings(tasks, Some(&measured)));
-    findings.extend(clock::findings(machine));
+    findings.extend(cores::clock_source(machine));
     findings.extend(start(config, tasks, service.is_some(), &findings));
     findings
 }

@@ -3,7 +3,6 @@
 mod policy;
 mod status;
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -158,25 +157,21 @@ fn reloaded_page(reloaded: &Reloaded) -> String {
         true => "swapped",
         false => "unchanged",
     };
-    // Writing to a string cannot fail.
-    let _ = writeln!(
-        page,
-        "{} keys unchanged; model {}, generation {}: {model}",
+    page += &format!(
+        "{} keys unchanged; model {}, generation {}: {model}\n",
         reloaded.unchanged, reloaded.model, reloaded.model_generation
     );
     if reloaded.policy_changes_gone > 0 {
-        let _ = writeln!(
-            page,
+        page += &format!(
             "{} of the rules by `fenxi ctl policy` {} gone; `fenxi ctl policy undo` brings the old \
-             rules back",
+             rules back\n",
             counted(reloaded.policy_changes_gone as u64, "change"),
             if reloaded.policy_changes_gone == 1 { "is" } else { "are" }
         );
     }
     if let Some(seconds) = reloaded.confirm_within_s {
-        let _ = writeln!(
-            page,
-            "the reload will be undone in {seconds} s unless `fenxi ctl confirm` comes first"
+        page += &format!(
+            "the reload will be undone in {seconds} s unless `fenxi ctl confirm` comes first\n"
         );
     }
     page

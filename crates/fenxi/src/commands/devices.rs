@@ -6,7 +6,6 @@
 //! the libraries of one do not affect the next.
 
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -98,8 +97,7 @@ impl Found {
             format!("library  {library} (ONNX Runtime {version})\nmodel    {}\n\n", self.model);
         let width = self.devices.iter().map(|it| it.device.len()).max().unwrap_or(0);
         for outcome in &self.devices {
-            // Writing to a string cannot fail.
-            let _ = writeln!(page, "{:width$}  {}", outcome.device, outcome.line());
+            page += &format!("{:width$}  {}\n", outcome.device, outcome.line());
         }
         page
     }
@@ -217,9 +215,7 @@ pub struct Golden {
     pub rows: usize,
     /// The largest difference of a probability; `None` if it is not a number.
     pub max_abs_difference: Option<f32>,
-    /// Samples whose likeliest class differs.
     pub argmax_differences: usize,
-    /// Whether the difference is within the tolerance.
     pub agrees: bool,
 }
 

@@ -6,7 +6,6 @@ mod columns;
 mod compare;
 mod table;
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -103,7 +102,6 @@ fn golden(model: &mut Model, dir: &Path) -> Result<GoldenReport, Failure> {
     )))
 }
 
-/// Returns the other model if both have the same input and the same classes.
 fn comparable(bundle: &Bundle, against: Model) -> Result<Model, Failure> {
     let other = &against.bundle;
     let series = |bundle: &Bundle| {
@@ -133,7 +131,6 @@ fn comparable(bundle: &Bundle, against: Model) -> Result<Model, Failure> {
     )))
 }
 
-/// Compares on the golden inputs, then the tables, then the captures.
 fn compare_all(
     args: &CheckArgs,
     model: &mut Model,
@@ -208,8 +205,7 @@ fn info_page(bundle: &Bundle) -> String {
     let shape = bundle.shape();
     let mut page = String::new();
     let mut line = |name: &str, value: String| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(page, "{name:15} {value}");
+        page += &format!("{name:15} {value}\n");
     };
     line("name", bundle.name().to_owned());
     line("version", bundle.version().to_owned());

@@ -1,6 +1,5 @@
 //! `fenxi profile`: measures how long a device takes for a batch, and recommends batching settings.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::time::Duration;
 
@@ -139,11 +138,9 @@ impl Found<'_> {
             "class/s",
             "batches",
         );
-        // Writing to a string cannot fail.
         for point in self.measured.points() {
-            let _ = writeln!(
-                page,
-                "{:>6}  {:>11.1}  {:>8.1}  {:>9.0}  {:>7}",
+            page += &format!(
+                "{:>6}  {:>11.1}  {:>8.1}  {:>9.0}  {:>7}\n",
                 point.rows,
                 point.median_us,
                 point.min_us,
@@ -153,27 +150,24 @@ impl Found<'_> {
         }
         let (line, knee) = (file.profile(), self.measured.knee());
         let deviation = self.measured.deviation(line) * 100.0;
-        let _ = writeln!(
-            page,
-            "\nlatency  T0 + T1·b = {:.1} µs + {:.2} µs · b, no more than {deviation:.0} % off",
+        page += &format!(
+            "\nlatency  T0 + T1·b = {:.1} µs + {:.2} µs · b, no more than {deviation:.0} % off\n",
             line.t0_us, line.t1_us
         );
-        let _ = writeln!(
-            page,
-            "fit      R² {:.3}, batchiness {:.2} at {}",
+        page += &format!(
+            "fit      R² {:.3}, batchiness {:.2} at {}\n",
             file.r_squared(),
             file.batchiness(),
             self.measured.points().last().map_or(1, |point| point.rows)
         );
-        let _ = writeln!(page, "knee     batch of {}, {:.0} class/s", knee.rows, knee.throughput());
-        let _ = writeln!(page, "memory   {:.1} MiB", file.memory_kib as f64 / 1024.0);
+        page += &format!("knee     batch of {}, {:.0} class/s\n", knee.rows, knee.throughput());
+        page += &format!("memory   {:.1} MiB\n", file.memory_kib as f64 / 1024.0);
         let goal = self.latency_goal.map_or("without a latency goal".to_owned(), |goal| {
             format!("for a latency goal of {} ms", goal.as_secs_f64() * 1e3)
         });
-        let _ = writeln!(
-            page,
+        page += &format!(
             "\nrecommended {goal}:\n  analytics.batch_sizes = {:?}\n  analytics.timeout_ms = {}\n  \
-             largest batch {}",
+             largest batch {}\n",
             self.recommendation.batch_sizes,
             self.timeout_ms(),
             self.recommendation.largest

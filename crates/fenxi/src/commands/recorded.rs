@@ -1,6 +1,5 @@
 //! `fenxi replay --recorded`: replays what `fenxi run --record` wrote.
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Instant;
 
@@ -81,18 +80,15 @@ fn verdict(dir: &Path, report: &Report) -> Result<(), Failure> {
 }
 
 fn text(report: &Report) -> String {
-    let mut page = String::new();
-    // Writing to a string cannot fail.
-    let _ = writeln!(
-        page,
-        "recorded  by fenxi {} from {}: {} events; {}",
+    let mut page = format!(
+        "recorded  by fenxi {} from {}: {} events; {}\n",
         report.fenxi, report.started, report.events, report.end
     );
     for note in &report.notes {
-        let _ = writeln!(page, "request   {note}");
+        page += &format!("request   {note}\n");
     }
     let same = if report.same { "yes" } else { "no" };
-    let _ = writeln!(page, "same      {same}: counters compared {} times", report.compared);
+    page += &format!("same      {same}: counters compared {} times\n", report.compared);
     page
 }
 

@@ -40,7 +40,6 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     Failure::all([outcome.failure, printed.err(), remarked.err()])
 }
 
-/// Prints why a flow got its label, or none.
 fn explain(
     query: &FlowQuery,
     config: &Config,

@@ -198,7 +198,6 @@ fn unknown(config: &Connlabel, row: &ConnlabelMapping, names: &Names) -> String 
     }
 }
 
-/// Whether a live run labels connections.
 fn is_wanted(config: &Config) -> bool {
     !config.section::<Connlabel>().class.is_empty()
 }

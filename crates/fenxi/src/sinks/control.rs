@@ -30,12 +30,9 @@ use crate::metric::Family;
 use crate::protocol::{Reply, Request, Sums, Written};
 use crate::unix_socket::UnixSocket;
 
-/// What sinks are started with.
 pub struct Start<'a> {
     pub config: &'a Config,
-    /// Names of the tasks and of their classes.
     pub names: &'a Arc<[TaskNames]>,
-    /// The classes of each task with their taxonomies.
     pub labels: &'a [Arc<[Label]>],
     /// The hosts of the run, where the model names hosts.
     pub hosts: Option<&'a SharedHosts>,
@@ -59,7 +56,6 @@ impl Start<'_> {
     }
 }
 
-/// What a replay starts its sinks with.
 pub struct ReplayStart {
     /// A full queue holds up the replay.
     pub waits: bool,
@@ -125,37 +121,30 @@ pub trait SinkKind: Sync {
     }
 }
 
-/// A part of the kernel that a sink needs.
 pub struct KernelPart {
     pub check: &'static str,
-    /// What was checked.
     pub subject: String,
-    /// Whether this process can use it.
     pub probed: Result<(), StartError>,
     /// What to say if it can.
     pub done: String,
 }
 
-/// Rights that a sink needs once the ports of a run are open.
 pub struct Rights {
     pub capabilities: CapabilitySet,
     /// Files that are written, moved on, and reopened.
     pub written: Vec<PathBuf>,
-    /// TCP ports that connections are made to.
     pub connects: Connects,
 }
 
 /// TCP ports that connections may be made to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Connects {
-    /// These.
     Ports(Vec<u16>),
     /// All: a broker of Kafka names others.
     Any,
 }
 
 impl Connects {
-    /// What either allows.
     pub fn or(self, other: Connects) -> Connects {
         match (self, other) {
             (Connects::Ports(mut ports), Connects::Ports(more)) => {
@@ -168,7 +157,6 @@ impl Connects {
 }
 
 impl Default for Connects {
-    /// None.
     fn default() -> Connects {
         Connects::Ports(Vec::new())
     }
@@ -258,7 +246,6 @@ pub trait SinkControl: Send + Sync {
 /// Brings into use what [`SinkControl::prepare`] has made. It cannot fail.
 pub type Commit = Box<dyn FnOnce() + Send>;
 
-/// What a sink has counted, at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     pub metrics: Vec<Family>,
@@ -283,13 +270,11 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether nothing is missing and nothing too much.
     pub fn is_balanced(&self) -> bool {
         self.balance.is_none_or(|(_, missing)| missing == 0)
     }
 }
 
-/// Something that gets lost.
 #[derive(Debug, Clone)]
 pub struct Lost {
     /// Reads "records are dropped".

@@ -19,7 +19,6 @@ use crate::exit::Failure;
 /// Records that may wait for the control thread.
 const QUEUE: usize = 1024;
 
-/// Flows that are remembered.
 const REMEMBERED: usize = 4096;
 
 /// Flows that go on and whose records so far are summed up.
@@ -64,7 +63,6 @@ impl RecentFlows {
         RecentFlows { only: Some(wanted), ..RecentFlows::new() }
     }
 
-    /// None yet.
     pub fn new() -> RecentFlows {
         let (sender, records) = bounded(QUEUE);
         let recent = Recent {
@@ -84,7 +82,6 @@ impl RecentFlows {
     }
 }
 
-/// What is known of recent flows.
 pub struct Recent {
     records: Receiver<Record>,
     flows: HashMap<u64, Known>,
@@ -94,7 +91,6 @@ pub struct Recent {
     reported: HashMap<u64, Counts>,
 }
 
-/// What records said of a flow.
 #[derive(Debug, Clone)]
 pub struct Known {
     pub flow: FlowName,
@@ -105,13 +101,11 @@ pub struct Known {
     pub labelled_us: Option<i64>,
     /// Time of the last packet that a record counts, µs.
     pub last_us: i64,
-    /// Packets and bytes of its records so far.
     pub counts: Counts,
     /// TCP that was not seen from its first SYN on.
     pub midstream: bool,
     /// Only one side has taken part.
     pub is_half_open: bool,
-    /// What it did, by its last record.
     pub behaviour: Behaviour,
     /// Why it ended; `None`: it goes on, as far as is known.
     pub ended: Option<EndReason>,
@@ -119,7 +113,6 @@ pub struct Known {
 }
 
 impl Known {
-    /// The class of its label of a task.
     pub fn class_of(&self, task: usize) -> Option<u16> {
         let decision = match task {
             0 => self.decision,
@@ -129,7 +122,6 @@ impl Known {
     }
 }
 
-/// The data path's end.
 struct FlowTap(RecentFlows);
 
 impl Sink for FlowTap {
@@ -230,7 +222,6 @@ impl Recent {
         }
     }
 
-    /// Keeps the sums of a flow that goes on.
     fn sum_up(&mut self, flow_id: u64, counts: &Counts, is_final: bool) {
         if is_final {
             self.reported.remove(&flow_id);

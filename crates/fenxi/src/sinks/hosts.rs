@@ -27,7 +27,6 @@ use table::{HOSTS_MAX, HostFlow, HostTable};
 #[derive(Clone, Debug)]
 pub struct SharedHosts {
     table: Arc<Mutex<HostTable>>,
-    /// Where hosts are, if that is configured.
     networks: Arc<[Network]>,
 }
 

@@ -42,7 +42,6 @@ const WORDING: Wording = Wording { doing: "marking connections", what: "connecti
 
 const NOTHING: Change = Change::Mark { bits: 0, mask: 0 };
 
-/// Connection marks, in mode mark.
 pub struct Marks;
 
 impl SinkKind for Marks {
@@ -159,7 +158,6 @@ struct MarkControl {
     tasks: Arc<[Task]>,
     /// The table that gives classes their marks.
     table: &'static str,
-    /// See [`behaviour_words`].
     behaviours: Arc<BehaviourWords>,
 }
 
@@ -228,7 +226,6 @@ impl SinkControl for MarkControl {
         }))
     }
 
-    /// Waits a moment until the last marks are written.
     fn finish(&self, ended: Instant) -> Result<(), Failure> {
         self.writers.finish(ended);
         Ok(())

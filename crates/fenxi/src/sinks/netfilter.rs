@@ -62,13 +62,10 @@ const _: () = assert!(cring::TASKS_MAX * cring::CLASSES_MAX < u16::MAX as usize)
 
 /// A flow worker's end of writers; each knows which classes it writes.
 pub struct WriterSink {
-    /// All workers share them.
     pub writers: Box<[Arc<Writer>]>,
     /// Where conntrack has the connections.
     pub zone: u16,
-    /// The tasks whose labels are written.
     pub places: Places,
-    /// What rules say about marks.
     pub by_rule: ByRule,
     /// What the label of a port wrote gives way where an answer contradicts it. Elements of sets
     /// stay until their timeout, since other flows may have written them too.
@@ -304,7 +301,6 @@ impl Writers {
         self.all.iter().zip(rows).map(missing).sum()
     }
 
-    /// Waits a moment until the last updates are written.
     pub fn finish(&self, ended: Instant) {
         let waits = || self.all.iter().any(|(_, writer)| writer.waiting() > 0);
         while waits() && Instant::now() < ended + FLUSH_WITHIN {
@@ -318,7 +314,6 @@ impl Writers {
     }
 }
 
-/// The newest error behind a failure.
 pub fn newest_error(counts: &Counts) -> String {
     io::Error::from_raw_os_error(counts.last_errno).to_string()
 }
@@ -361,19 +356,14 @@ pub const OF_CONNECTIONS: &[Outcome] = &[
 pub struct Figures {
     /// Its name in the balance of a run.
     pub sink: &'static str,
-    /// What is counted.
     pub unit: &'static str,
     /// By outcome.
     pub total: [&'static str; 2],
     /// By cause.
     pub failed: [&'static str; 2],
-    /// A gauge.
     pub waiting: [&'static str; 2],
-    /// A histogram.
     pub latency: [&'static str; 2],
-    /// Outcomes that the sink can have.
     pub fates: &'static [Outcome],
-    /// Causes that its failures can have.
     pub causes: &'static [Cause],
     /// The labels of the metrics without an outcome or cause: none, or the name of what is written.
     pub labels: [&'static [&'static str]; 3],

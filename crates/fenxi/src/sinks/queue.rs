@@ -61,7 +61,6 @@ impl Drain {
     }
 }
 
-/// What happens to a record that finds the queue full.
 #[derive(Clone, Copy)]
 enum WhenFull {
     Wait,
@@ -70,7 +69,6 @@ enum WhenFull {
     WaitUntil(Instant),
 }
 
-/// A record on its way to the thread that writes it.
 pub struct Queued {
     pub record: Record,
     /// The rule of its flow when it was queued: the record's own number may have passed to another
@@ -84,14 +82,12 @@ impl From<Record> for Queued {
     }
 }
 
-/// The packet path's end of the queue.
 #[derive(Clone)]
 pub struct RecordSender {
     queue: Sender<Queued>,
     /// In a worker with rules, if it hands on what they say.
     rules: Option<RulesInForce>,
     when_full: WhenFull,
-    /// Live only.
     drain: Option<Arc<Drain>>,
     counts: Arc<RecordCounts>,
 }
@@ -206,7 +202,6 @@ pub fn receive(records: &Receiver<Queued>, within: Duration) -> Result<Queued, R
     }
 }
 
-/// The thread that takes records from a queue and writes them.
 pub struct WritingThread {
     /// What it writes to, as people know it.
     name: String,
@@ -218,7 +213,6 @@ pub struct WritingThread {
 
 type Running = (JoinHandle<Result<(), Failure>>, RecordSender);
 
-/// What only the thread of a live run has.
 struct LiveEnd {
     /// Used only to see how many records are queued.
     backlog: Receiver<Queued>,

@@ -61,7 +61,6 @@ struct OfTask {
 }
 
 impl Names {
-    /// The names of all tasks, and which of them are in records as the configuration says.
     pub fn new(names: &[TaskNames], tasks: &[Task]) -> Names {
         let mut all = names.iter().enumerate().map(|(number, task)| OfTask {
             classes: task.classes.clone(),

@@ -123,7 +123,6 @@ fn holder_of_socket(path: &Path) -> Holder {
     }
 }
 
-/// Checks whether the socket can be created.
 fn folder(machine: &Machine, name: &str, path: &Path) -> Finding {
     let folder = folder_of(path);
     let (place, shown) = (path.display(), folder.display());

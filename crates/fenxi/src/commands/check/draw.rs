@@ -1,7 +1,6 @@
 //! The pipeline of a configuration, drawn as text.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use accel::Bundle;
@@ -94,10 +93,7 @@ fn draw(
             waits(config),
         ),
     };
-    let mut page = String::new();
-    // Writing to a string cannot fail.
-    let _ = write!(
-        page,
+    format!(
         "pipeline {layout}, {instances}
 
   port                    {port}{first}
@@ -123,9 +119,8 @@ fn draw(
         policy = policy + &by_mode(config.tasks.first().map(|task| &task.policy_origin)),
         devices = devices.join(", "),
         cache = cache(config, bundle),
-        effect = effect(config, map),
-    );
-    page
+        effect = effect(config, map)
+    )
 }
 
 fn first_packets(config: &Config) -> String {
@@ -208,8 +203,7 @@ fn effects(config: &Config, map: &LabelMap, whose: &str) -> String {
     let (without, _) = map.unmapped();
     let none = (!without.is_empty()).then_some(("none".to_owned(), without));
     for (value, labels) in by_value.into_values().chain(none) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(page, "  {value:<15} {}", escape(&labels.join(", ")));
+        page += &format!("  {value:<15} {}\n", escape(&labels.join(", ")));
     }
     page
 }
@@ -243,8 +237,7 @@ fn threads(config: &Config) -> String {
     for (thread, core) in cores.iter() {
         let core = core.map_or("-".to_owned(), |core| format!("core {core}"));
         let work = work(config, thread);
-        // Writing to a string cannot fail.
-        let _ = writeln!(page, "  {:<15} {core:<9} {work}", thread.to_string());
+        page += &format!("  {:<15} {core:<9} {work}\n", thread.to_string());
     }
     page
 }

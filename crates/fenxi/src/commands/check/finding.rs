@@ -1,7 +1,5 @@
 //! The findings of `fenxi check --deep`, and their report.
 
-use std::fmt::Write as _;
-
 use serde::Serialize;
 use serde_json::json;
 
@@ -116,10 +114,9 @@ impl Report {
                 "" => finding.check.to_owned(),
                 subject => format!("{} {subject}", finding.check),
             };
-            // Writing to a string cannot fail.
-            let _ = writeln!(page, "{level:<8} {what}: {}", finding.cause);
+            page += &format!("{level:<8} {what}: {}\n", finding.cause);
             if let Some(remedy) = &finding.remedy {
-                let _ = writeln!(page, "{:<8} $ {remedy}", "");
+                page += &format!("{:<8} $ {remedy}\n", "");
             }
         }
         page + &self.sums() + "\n"

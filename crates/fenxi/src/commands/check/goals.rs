@@ -112,7 +112,6 @@ fn out_of_reach(it: &OutOfReach) -> Finding {
     Finding::warning(CHECK, &it.task, format!("{goal} ms cannot be promised: {why}"))
 }
 
-/// One task has its device for itself.
 fn alone(it: &OutOfReach, only: &str, turnaround: f64) -> String {
     let batch = match &it.waits_for {
         None => "its largest batch".to_owned(),
@@ -124,7 +123,6 @@ fn alone(it: &OutOfReach, only: &str, turnaround: f64) -> String {
     )
 }
 
-/// Several tasks wait for each other.
 fn together(it: &OutOfReach, turnaround: f64) -> String {
     let (what, cure) = match it.shares_thread {
         true => ("thread", "give the devices threads of their own (device.NAME.thread = \"own\")"),
@@ -148,7 +146,6 @@ const SHARED_LANE: u8 = 0;
 /// A batch on a device whose profile is not known.
 const NO_TIME: Profile = Profile { t0_us: 0.0, t1_us: 0.0 };
 
-/// What the goals of all tasks come to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Goals {
     /// Tasks with a goal, as far as one is out of reach.
@@ -169,7 +166,6 @@ pub struct OutOfReach {
     pub with: Vec<String>,
     /// They have different devices, which share the analytics thread.
     pub shares_thread: bool,
-    /// How long their largest batches take together.
     pub turnaround: Duration,
     pub goal: Duration,
 }

@@ -26,10 +26,8 @@ use dataplane::session::session;
 
 const TIMED: Duration = Duration::from_millis(500);
 
-/// Labels that the text lists of those that the bundle does not have.
 const OTHERS_SHOWN: usize = 8;
 
-/// The names that flows end with.
 struct Names {
     /// Flows whose beginning was seen, short ones too.
     flows: usize,
@@ -181,18 +179,17 @@ fn page(flows: &Flows, names: &Names, speed: &Point) -> String {
         ),
     ] {
         if count > 0 {
-            let _ = writeln!(page, "{:>9}  {what}", grouped(count as u64));
+            page += &format!("{:>9}  {what}\n", grouped(count as u64));
         }
     }
-    let _ = write!(
-        page,
+    page += &format!(
         "\n{:.1} % of {} flows get a name, {:.3} of those are right; of flows that the model was \
          trained on, that says little.\n{} rows per second in batches of {}\n",
         100.0 * names.named,
         grouped(names.flows as u64),
         names.right,
         grouped(speed.throughput() as u64),
-        speed.rows,
+        speed.rows
     );
     page
 }
@@ -241,11 +238,8 @@ fn until(series: &[f32], depth: usize, k: usize) -> Vec<f32> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Decider {
-    /// A sure answer at this depth.
     Depth(usize),
-    /// The table of ports.
     Port,
-    /// The last answer, which was not sure.
     LastAnswer,
     /// Nothing: the flow ended before the first depth, and its port is not in the table.
     Nothing,
@@ -275,7 +269,6 @@ pub const NONE: u16 = u16::MAX;
 
 const NO_NAME: Name = Name { class: NONE, confidence: 0.0, by: Decider::Nothing };
 
-/// Names flows by the rule of the data path.
 pub struct Namer {
     depths: Depths,
     /// By depth: the confidence from which on an answer is sure, as label words hold it.

@@ -123,7 +123,6 @@ impl Columns {
         Ok((elements, series))
     }
 
-    /// The first numbers of a cell.
     fn numbers(
         &self,
         row: &Row<'_>,
@@ -204,7 +203,6 @@ impl Columns {
     }
 }
 
-/// The column that a feature is read from.
 fn column(unit: &str, feature: &str) -> String {
     let column = match feature {
         "signed_length" => "lengths",

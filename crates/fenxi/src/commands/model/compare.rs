@@ -31,7 +31,6 @@ pub struct Model {
 }
 
 impl Model {
-    /// The probabilities of all rows, one after the other.
     fn probabilities(&mut self, samples: &Samples) -> Result<Vec<f32>, Failure> {
         let rows = &samples.rows;
         let mut probabilities = Vec::with_capacity(rows.len() * self.bundle.shape().classes);
@@ -46,16 +45,13 @@ impl Model {
 
 #[derive(Debug, Default, PartialEq)]
 pub struct Comparison {
-    /// Name of the source of the series.
     pub source: String,
-    /// Series compared.
     pub rows: usize,
     /// Series that get the same class from both models.
     pub same_class: usize,
     pub max_difference: f32,
     /// The mean difference over all probabilities of all rows.
     pub mean_difference: f64,
-    /// Series whose class is known.
     pub labelled: usize,
     /// Labelled series that the model gets right.
     pub right: usize,
@@ -191,7 +187,6 @@ pub struct Samples {
     pub classes: Vec<Option<usize>>,
 }
 
-/// The series of a capture's flows, without classes.
 pub fn of_capture(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
     let mut capture =
         CaptureReader::open(path).map_err(|error| Failure::no_input(error.to_string()))?;

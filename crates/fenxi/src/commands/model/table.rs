@@ -30,7 +30,6 @@ pub struct Table {
 }
 
 impl Table {
-    /// Opens the file and reads the column names.
     pub fn open(path: &Path) -> Result<Table, Failure> {
         let shown = path.display().to_string();
         let (bytes, is_gzip) = File::open(path)
@@ -175,7 +174,6 @@ impl Read for Bounded {
     }
 }
 
-/// The file's bytes, decompressed if it is gzipped, and whether it is.
 fn unzipped(mut file: File) -> io::Result<(Box<dyn Read>, bool)> {
     let mut first = Vec::new();
     file.by_ref().take(2).read_to_end(&mut first)?;

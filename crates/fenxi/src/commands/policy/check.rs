@@ -1,6 +1,5 @@
 //! `fenxi policy check`: what is wrong with a file of rules, and what is remarkable.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use config::Sources;
@@ -108,8 +107,7 @@ fn page(rules: &Rules, report: &Report, file: &Path) -> String {
         counted(set.files.len() as u64, "file"),
     );
     let mut line = |text: String| {
-        // A String takes all that is written.
-        let _ = writeln!(page, "{text}");
+        page += &format!("{text}\n");
     };
     for warning in &rules.warnings {
         line(format!("warning: {warning}"));

@@ -1,7 +1,5 @@
 //! `fenxi policy explain`: which rule a flow gets, and which ones it beat.
 
-use std::fmt::Write as _;
-
 use dataplane::tasks::OpenTask;
 use policy::analysis::{Explanation, Lack, Match, Verdict};
 use policy::{Facts, Label, RuleSet, Tuple};
@@ -90,8 +88,7 @@ fn page(
     });
     let mut page = format!("{flow}, {label}\n");
     let mut line = |text: String| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(page, "{text}");
+        page += &format!("{text}\n");
     };
     for found in explanation.matches.iter().take(most) {
         let (title, text) = (title(rules, found.rule), text(rules, found.rule));

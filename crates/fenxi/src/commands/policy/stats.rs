@@ -1,7 +1,5 @@
 //! `fenxi policy stats`: how many rules there are of each kind.
 
-use std::fmt::Write as _;
-
 use policy::RuleSet;
 use policy::analysis::{PortClass, Stats};
 use policy::classifier::{Classifier, Description, IsetFigures, TableFull};
@@ -13,7 +11,6 @@ use crate::cli::PolicyStatsArgs;
 use crate::exit::{Failure, print};
 use crate::figures::{counted, grouped, scaled};
 
-/// Maximum rows of a table on the page.
 const ROWS: usize = 10;
 
 /// A name and how many have it.
@@ -41,8 +38,7 @@ pub fn stats(args: &PolicyStatsArgs) -> Result<(), Failure> {
 fn page(rules: &RuleSet, stats: &Stats) -> String {
     let mut page = String::new();
     let mut line = |name: &str, count: usize| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(page, "{name:28} {:>12}", grouped(count as u64));
+        page += &format!("{name:28} {:>12}\n", grouped(count as u64));
     };
     line("rules", stats.rules);
     line("filters of IPv4", stats.v4_filters);
@@ -123,7 +119,6 @@ fn as_json(rules: &RuleSet, stats: &Stats) -> Value {
     json
 }
 
-/// With a unit.
 fn bytes(count: usize) -> String {
     format!("{}B", scaled(count as f64))
 }
@@ -136,7 +131,6 @@ fn describe(set: &RuleSet) -> Result<[Description; 2], Failure> {
     Ok([v4, v6])
 }
 
-/// In lines, a family each and an iSet each.
 fn index_page(index: &[Description; 2], rules: usize) -> String {
     let mut page = String::new();
     for (family, it) in ["IPv4", "IPv6"].into_iter().zip(index) {
@@ -144,39 +138,34 @@ fn index_page(index: &[Description; 2], rules: usize) -> String {
         if filters == 0 {
             continue;
         }
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            page,
-            "{family}: models find {} of {} ({:.1} %); {} in {}",
+        page += &format!(
+            "{family}: models find {} of {} ({:.1} %); {} in {}\n",
             grouped(it.learned() as u64),
             counted(filters as u64, "filter"),
             100.0 * it.learned() as f64 / filters as f64,
             grouped(it.remainder as u64),
-            counted(it.tables as u64, "hash table"),
+            counted(it.tables as u64, "hash table")
         );
         for iset in &it.isets {
-            let _ = writeln!(
-                page,
-                "  by {}: {} in {}, {}, at most {} searched",
+            page += &format!(
+                "  by {}: {} in {}, {}, at most {} searched\n",
                 iset.field,
                 counted(iset.filters as u64, "filter"),
                 counted(iset.buckets as u64, "bucket"),
                 counted(iset.nets as u64, "net"),
-                counted(iset.longest_search.into(), "bucket"),
+                counted(iset.longest_search.into(), "bucket")
             );
         }
     }
     let all: usize = index.iter().map(|it| it.bytes).sum();
-    let _ = writeln!(
-        page,
-        "{} of memory to find them, {:.0} bytes for each rule",
+    page += &format!(
+        "{} of memory to find them, {:.0} bytes for each rule\n",
         bytes(all),
         all as f64 / rules.max(1) as f64
     );
     page
 }
 
-/// As JSON, by family.
 fn index_as_json(index: &[Description; 2]) -> Value {
     let family = |it: &Description| {
         let iset = |iset: &IsetFigures| {

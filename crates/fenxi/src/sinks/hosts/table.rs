@@ -57,11 +57,9 @@ pub struct HostRecord {
     pub address: IpAddr,
     /// Time of the label that brought it about, µs since the epoch.
     pub time_us: i64,
-    /// Number of the class in the model.
     pub class: u16,
     /// 0 to 1.
     pub confidence: f64,
-    /// Flows that count so far.
     pub flows: usize,
     /// Generation of the model.
     pub model: u16,
@@ -76,34 +74,28 @@ struct Host {
     last_us: i64,
 }
 
-/// What is known of a host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostState {
     pub address: IpAddr,
     /// Its class and the probability of it; `None`: no class is likely enough yet.
     pub name: Option<(u16, f64)>,
-    /// Flows that count.
     pub flows: usize,
     /// Time of its last label, µs since the epoch.
     pub last_us: i64,
 }
 
-/// Sums of a table.
 #[derive(Clone, Debug, Default)]
 pub struct HostSums {
     /// Hosts with at least one flow that counts.
     pub tracked: u64,
     /// Named hosts, by class.
     pub named: Vec<u64>,
-    /// Hosts that made room for others.
     pub evicted: u64,
-    /// Labelled flows that counted.
     pub counted: u64,
     /// Labelled flows that did not count because their hosts had enough.
     pub beyond: u64,
 }
 
-/// All hosts.
 #[derive(Debug)]
 pub struct HostTable {
     hosts: LruCache<IpAddr, Host>,

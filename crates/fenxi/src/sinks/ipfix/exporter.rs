@@ -31,7 +31,6 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 /// How often a thread without a session looks whether the run ends.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What others see of the exporter.
 #[derive(Debug, Default)]
 pub struct ExportCounts {
     pub records: Arc<RecordCounts>,

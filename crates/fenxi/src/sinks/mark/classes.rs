@@ -6,7 +6,6 @@ use config::checked;
 
 use crate::sinks::netfilter::Places;
 
-/// Marks by class, task by task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassMarks {
     /// Whether a connection that has a mark under the mask gets another one.
@@ -26,7 +25,6 @@ impl ClassMarks {
         })
     }
 
-    /// Appends the marks of the next task.
     pub fn and_of(
         mut self,
         task: &checked::Task,

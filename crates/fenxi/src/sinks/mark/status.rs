@@ -23,7 +23,6 @@ pub fn line(sums: &Sums) -> Option<String> {
     })
 }
 
-/// The sentence of the summary.
 pub fn sentence(counts: &Counts) -> String {
     match counts.asked {
         0 => "marks: 0 written: no label of a flow has a mark; `fenxi check` lists those that have"

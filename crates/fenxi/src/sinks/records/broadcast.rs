@@ -29,7 +29,6 @@ use super::{SCHEMA_VERSION, WRITE_AT, WRITE_WITHIN};
 /// as it may the file.
 pub const SOCKET_MODE: u32 = 0o660;
 
-/// Readers at a time.
 pub const READERS: usize = 16;
 
 /// How long the end of a run waits for readers that have not read all.
@@ -43,7 +42,6 @@ pub struct Counts {
     pub readers: u64,
     /// Readers that were turned away, because there were enough.
     pub refused: u64,
-    /// Lines written, summed over readers.
     pub sent: u64,
     /// Lines that a reader was too slow for, or left unread, summed over readers.
     pub lost: u64,
@@ -58,7 +56,6 @@ pub struct Broadcaster {
 /// What the thread shares with those who publish.
 struct Shared {
     readers_max: usize,
-    /// Bytes that a reader may be behind.
     backlog: usize,
     state: Mutex<State>,
     wake: OwnedFd,
@@ -159,7 +156,6 @@ impl Shared {
         let _ = rustix::io::write(self.wake.as_fd(), &1_u64.to_ne_bytes());
     }
 
-    /// Until the end: waits for readers that come, go, or can take more.
     fn serve(&self, listener: &UnixListener) {
         while !self.is_ending.load(Ordering::Acquire) {
             self.wait(listener);
@@ -270,7 +266,6 @@ impl Stream {
     }
 }
 
-/// Whole lines, shared by all readers.
 struct Chunk {
     text: Vec<u8>,
     lines: u64,
@@ -279,7 +274,6 @@ struct Chunk {
 struct Reader {
     stream: UnixStream,
     backlog: VecDeque<Arc<Chunk>>,
-    /// Bytes in the backlog.
     bytes: usize,
     /// Bytes of the first chunk that are written.
     written: usize,
@@ -340,7 +334,6 @@ impl Reader {
     }
 }
 
-/// Tells a reader how many records it missed.
 fn lost_line(records: u64) -> String {
     format!("{{\"type\":\"lost\",\"schema_version\":{SCHEMA_VERSION},\"records\":{records}}}\n")
 }

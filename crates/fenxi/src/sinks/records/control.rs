@@ -28,7 +28,6 @@ use crate::sinks::reopen::Reopener;
 use crate::sinks::{Connects, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start};
 use crate::unix_socket::{self, UnixSocket};
 
-/// The file of records, where a run has a path for it.
 pub struct Records;
 
 impl SinkKind for Records {

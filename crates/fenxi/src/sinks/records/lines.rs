@@ -11,13 +11,11 @@ use super::{WRITE_AT, WRITE_WITHIN};
 use crate::sinks::SharedHosts;
 use crate::sinks::queue::Queued;
 
-/// Records as text that is not written yet.
 pub struct Lines {
     names: Names,
     /// Where hosts are named: each record counts for its host.
     hosts: Option<SharedHosts>,
     pub bytes: Vec<u8>,
-    /// How many lines.
     pub count: u64,
     /// Written since somebody last asked.
     written: u64,

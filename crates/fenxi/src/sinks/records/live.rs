@@ -35,7 +35,6 @@ pub struct Live {
 /// Writing has failed and has not succeeded since.
 pub struct Trouble {
     error: io::Error,
-    /// When to try again.
     retry: Instant,
     failed_before: u64,
 }

@@ -40,7 +40,6 @@ pub struct Output {
     /// The path to reopen; `None`: stdout.
     path: Option<PathBuf>,
     rotate: Option<Rotate>,
-    /// Not before.
     rotate_from: Option<Instant>,
 }
 

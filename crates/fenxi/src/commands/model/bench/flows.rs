@@ -45,15 +45,12 @@ pub struct RowCounts {
     pub uncertain: usize,
     /// With a label that the bundle does not have, where it has no class for others either.
     pub not_in_bundle: usize,
-    /// With a label that counts, but begun mid-stream.
     pub midstream: usize,
     /// Asked about at no depth, because they have fewer elements than the first.
     pub short: usize,
-    /// Scored at one depth or more.
     pub scored: usize,
 }
 
-/// The flows whose label counts.
 pub struct Flows {
     /// In the order of the table.
     pub flows: Vec<Flow>,
@@ -61,7 +58,6 @@ pub struct Flows {
     pub series: Vec<Vec<f32>>,
     /// What the model wants of each besides its series.
     pub contexts: Vec<Vec<f32>>,
-    /// Names of the classes, in the order of the model's outputs.
     pub classes: Vec<String>,
     /// The class of labels that the bundle does not have, if it has one.
     pub outlier: Option<u16>,
@@ -161,7 +157,6 @@ impl Flows {
         own.map(|class| class as u16).or(self.outlier)
     }
 
-    /// Refuses a table that says nothing of the model.
     fn check(&self, path: &Path, column: &str, bundle: &Bundle) -> Result<(), Failure> {
         let refuse = |problem: String| Err(Failure::data(format!("{}: {problem}", path.display())));
         if self.counts.rows == 0 {
