@@ -225,7 +225,7 @@ mod tests {
         let Command::Run(run) = parse("fenxi run --flows - --json").unwrap().command else {
             panic!("not a run");
         };
-        assert_eq!(run.check().unwrap_err().code(), 64);
+        assert_eq!(run.output.check().unwrap_err().code(), 64);
         for line in ["fenxi --help", "fenxi --version", "fenxi help replay"] {
             assert!(!parse(line).unwrap_err().use_stderr(), "{line}");
         }

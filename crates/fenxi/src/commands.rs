@@ -7,10 +7,8 @@ pub mod manual;
 pub mod model;
 pub mod policy;
 pub mod profile;
-pub mod recorded;
 pub mod replay;
 pub mod run;
-pub mod top;
 
 use crate::cli::ShowArgs;
 use crate::exit::{Failure, print};

@@ -87,7 +87,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Devices(args) => commands::devices::devices(&args),
         Command::Profile(args) => commands::profile::profile(&args),
         Command::Ctl(args) => commands::ctl::ctl(&args),
-        Command::Top(args) => commands::top::top(&args),
+        Command::Top(args) => commands::ctl::top(&args),
         Command::Manual(args) => commands::manual::manual(&args),
     }
 }

@@ -71,11 +71,6 @@ pub fn places(config: &Config) -> impl Iterator<Item = String> {
     KINDS.iter().flat_map(|kind| kind.places(config))
 }
 
-/// What sinks need of the kernel, and whether it is there.
-pub fn kernel_parts(config: &Config) -> impl Iterator<Item = KernelPart> {
-    KINDS.iter().flat_map(|kind| kind.kernel_parts(config))
-}
-
 pub fn rights(config: &Config, records: Option<&Path>) -> Rights {
     let mut all = Rights::none();
     for kind in KINDS {
@@ -87,11 +82,6 @@ pub fn rights(config: &Config, records: Option<&Path>) -> Rights {
     all
 }
 
-/// Whether a live run could start its sinks, found without starting them.
-pub fn probe(config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
-    KINDS.iter().try_for_each(|kind| kind.probe(config, is_exempt))
-}
-
 /// Checks the keys of all sinks about the first task against the labels of its model.
 pub fn check_labels(config: &Config, labels: &[Label]) -> Result<(), Error> {
     KINDS.iter().try_for_each(|kind| kind.check_labels(config, labels))
@@ -100,10 +90,6 @@ pub fn check_labels(config: &Config, labels: &[Label]) -> Result<(), Error> {
 /// Reports of a run that has none of the sinks.
 pub fn empty_reports() -> Vec<Report> {
     KINDS.iter().map(|kind| kind.empty_report()).collect()
-}
-
-pub fn status_lines(sums: &Sums) -> impl Iterator<Item = String> {
-    KINDS.iter().filter_map(|kind| kind.status_line(sums))
 }
 
 /// What the sinks of the run gave up, each sum with its noun: records, marks.

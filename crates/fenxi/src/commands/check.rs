@@ -190,5 +190,5 @@ fn probe(config: &Config, tasks: &[OpenTask], is_running: bool) -> Result<(), Fa
         drop(pair::hold(&config.io)?);
         Sockets::probe(&config.control)?;
     }
-    sinks::probe(config, &|_| is_running)
+    sinks::KINDS.iter().try_for_each(|kind| kind.probe(config, &|_| is_running))
 }

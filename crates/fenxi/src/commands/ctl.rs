@@ -1,4 +1,5 @@
 //! `fenxi ctl`: sends one request to a running instance and prints the reply as text or JSON.
+//! `fenxi top`: the live view of a running instance.
 
 mod policy;
 mod status;
@@ -7,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use console::text::{columns, left};
-use console::top::Screen;
+use console::top::{Options, Screen, moment, run};
 
-use crate::cli::{CtlArgs, CtlCommand, CtlModelCommand};
+use crate::cli::{CtlArgs, CtlCommand, CtlModelCommand, TopArgs};
 use crate::exit::{Failure, print};
 use crate::figures::{counted, duration, grouped, scaled};
 use crate::protocol::{
@@ -20,6 +21,13 @@ use config::Sources;
 
 /// Time limit for the reply; longer than the server's own limit for opening a model.
 const REPLY_WITHIN: Duration = Duration::from_secs(150);
+
+/// How long a reply may take: a picture of a large table takes a few seconds.
+const SCREEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// Size of the screen that `--once` prints, where the environment does not say it.
+const COLUMNS: usize = 80;
+const LINES: usize = 24;
 
 /// Sends the request and prints the reply.
 ///
@@ -142,8 +150,7 @@ fn page(body: &Body) -> String {
 fn reloaded_page(reloaded: &Reloaded) -> String {
     let row = |what: &'static str| {
         move |row: &Difference| {
-            let [from, to, origin] =
-                [&row.from, &row.to, &row.origin].map(|it| or_dash(it.as_ref()));
+            let [from, to, origin] = [&row.from, &row.to, &row.origin].map(|it| or_dash(it));
             vec![what.to_owned(), row.key.clone(), from, to, origin]
         }
     };
@@ -185,13 +192,13 @@ fn thread_row(thread: &ThreadRow, all: &[ThreadRow]) -> Vec<String> {
     let share = share(thread.packets, |it| it.packets).or(share(thread.series, |it| it.series));
     vec![
         thread.name.clone(),
-        or_dash(thread.core.as_ref()),
+        or_dash(&thread.core),
         thread.state.clone(),
-        or_dash(thread.cpu_s.map(|seconds| format!("{seconds:.2}")).as_ref()),
+        or_dash(&thread.cpu_s.map(|seconds| format!("{seconds:.2}"))),
         thread.stalls.to_string(),
-        or_dash(thread.packets.as_ref()),
-        or_dash(thread.series.as_ref()),
-        or_dash(share.map(|share| format!("{share:.1} %")).as_ref()),
+        or_dash(&thread.packets),
+        or_dash(&thread.series),
+        or_dash(&share.map(|share| format!("{share:.1} %"))),
     ]
 }
 
@@ -207,17 +214,16 @@ fn device_row(device: &DeviceRow) -> Vec<String> {
         device.series.to_string(),
         device.failures.to_string(),
         device.effective.clone(),
-        or_dash(device.last_error.as_ref()),
+        or_dash(&device.last_error),
     ]
 }
 
 fn flow_row(flow: &FlowRow) -> Vec<String> {
-    let confidence = flow.confidence.map(|it| format!("{it:.2}"));
     vec![
         flow.flow_id.to_string(),
         flow.shown_labels(),
-        or_dash(confidence.as_ref()),
-        or_dash(flow.decided_by.as_ref()),
+        or_dash(&flow.confidence.map(|it| format!("{it:.2}"))),
+        or_dash(&flow.decided_by),
         flow.transport.clone(),
         scaled(flow.bytes_per_s).trim_end().to_owned(),
         scaled(flow.packets_per_s).trim_end().to_owned(),
@@ -226,25 +232,24 @@ fn flow_row(flow: &FlowRow) -> Vec<String> {
         grouped(flow.packets),
         flow.src.clone(),
         flow.dst.clone(),
-        or_dash(flow.host.as_ref()),
-        or_dash(flow.behaviour.as_ref()),
-        or_dash(flow.end_reason.as_ref()),
+        or_dash(&flow.host),
+        or_dash(&flow.behaviour),
+        or_dash(&flow.end_reason),
     ]
 }
 
 fn host_row(host: &HostRow) -> Vec<String> {
-    let confidence = host.confidence.map(|it| format!("{it:.2}"));
     vec![
         host.address.clone(),
-        or_dash(host.label.as_ref()),
-        or_dash(confidence.as_ref()),
+        or_dash(&host.label),
+        or_dash(&host.confidence.map(|it| format!("{it:.2}"))),
         host.flows.to_string(),
         host.last.clone(),
     ]
 }
 
-fn or_dash<T: ToString>(value: Option<&T>) -> String {
-    value.map_or("-".to_owned(), T::to_string)
+fn or_dash(value: &Option<impl ToString>) -> String {
+    value.as_ref().map_or("-".to_owned(), ToString::to_string)
 }
 
 /// Aligned columns; bars separate their names.
@@ -266,6 +271,32 @@ fn table(header: &str, rows: impl Iterator<Item = Vec<String>>) -> String {
     page
 }
 
+/// Shows the live view until the user quits; with `--once`, prints one screen.
+///
+/// # Errors
+/// 69: nothing listens, or there is no terminal. 77: the socket is somebody else's.
+pub fn top(args: &TopArgs) -> Result<(), Failure> {
+    let client = Client::new(&socket(args.socket.as_deref())?, SCREEN_WITHIN);
+    if args.once {
+        return once(&client);
+    }
+    let has_colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let options = Options { interval: Duration::from_secs(u64::from(args.interval)), has_colour };
+    run(client, options).map_err(|error| Failure::unavailable(format!("fenxi top: {error}")))
+}
+
+fn once(client: &Client) -> Result<(), Failure> {
+    // For its exit code, which tells a missing permission from a missing program.
+    client.ask(&Request::Threads {}).map_err(unanswered)?;
+    let top = moment(client, 200).map_err(Failure::unavailable)?;
+    let size = |name: &str, default: usize| {
+        let value = std::env::var(name).ok().and_then(|value| value.parse().ok());
+        value.unwrap_or(default).clamp(1, 1000)
+    };
+    let screen = Screen { top: Some(top), ..Screen::default() };
+    print(&screen.text(size("COLUMNS", COLUMNS), size("LINES", LINES)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -274,7 +305,7 @@ mod tests {
     fn columns_line_up() {
         let rows = [["x", "longer", "1"], ["yy", "", "23"]];
         let rows = rows.iter().map(|row| row.map(str::to_owned).to_vec());
-        assert_eq!(table(&["a", "b", "c"], rows), "a   b       c\nx   longer  1\nyy          23\n");
+        assert_eq!(table("a|b|c", rows), "a   b       c\nx   longer  1\nyy          23\n");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -16,6 +16,7 @@ use std::time::Duration;
 use accel::profile::{self, Measured};
 use accel::{Bundle, Provider, check_golden, onnx};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::cli::{ConfigArgs, DevicesArgs};
 use crate::exit::{Failure, print};
@@ -53,14 +54,26 @@ pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
         let arguments = trial_arguments(&args.config, &sets, name, &dir);
         in_a_process(name, &arguments, deadline)
     });
-    let found = Found {
-        library: library.path().to_owned(),
-        library_version: library.version().unwrap_or_default().to_owned(),
-        model: format!("{} {}", bundle.name(), bundle.version()),
-        devices: outcomes.collect(),
-    };
-    print(&if args.json { to_json(&found)? } else { found.page() })?;
-    if found.devices.iter().any(|it| it.runs && it.golden.is_some()) {
+    let outcomes: Vec<Outcome> = outcomes.collect();
+    let (path, version) = (library.path(), library.version().unwrap_or_default());
+    let model = format!("{} {}", bundle.name(), bundle.version());
+    if args.json {
+        print(&to_json(&json!({
+            "library": path,
+            "library_version": version,
+            "model": model,
+            "devices": outcomes,
+        }))?)?;
+    } else {
+        let mut page =
+            format!("library  {} (ONNX Runtime {version})\nmodel    {model}\n\n", path.display());
+        let width = outcomes.iter().map(|it| it.device.len()).max().unwrap_or(0);
+        for outcome in &outcomes {
+            page += &format!("{:width$}  {}\n", outcome.device, outcome.line());
+        }
+        print(&page)?;
+    }
+    if outcomes.iter().any(|it| it.runs && it.golden.is_some()) {
         return Ok(());
     }
     Err(Failure::unavailable("no device runs the model on this machine"))
@@ -80,27 +93,6 @@ pub(super) fn trial_arguments(
     }
     line.extend(sets.iter().flat_map(|set| ["--set".into(), set.into()]));
     line
-}
-
-#[derive(Debug, Serialize)]
-struct Found {
-    library: PathBuf,
-    library_version: String,
-    model: String,
-    devices: Vec<Outcome>,
-}
-
-impl Found {
-    fn page(&self) -> String {
-        let (library, version) = (self.library.display(), &self.library_version);
-        let mut page =
-            format!("library  {library} (ONNX Runtime {version})\nmodel    {}\n\n", self.model);
-        let width = self.devices.iter().map(|it| it.device.len()).max().unwrap_or(0);
-        for outcome in &self.devices {
-            page += &format!("{:width$}  {}\n", outcome.device, outcome.line());
-        }
-        page
-    }
 }
 
 /// The `--set` arguments, with `--library` and `--plugin` among them.

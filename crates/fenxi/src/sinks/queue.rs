@@ -213,6 +213,12 @@ pub struct WritingThread {
 
 type Running = (JoinHandle<Result<(), Failure>>, RecordSender);
 
+/// The run that a thread writes for; [`Drain`] bounds the end of a live one.
+pub enum RunKind<'a> {
+    Replay(&'a ReplayStart),
+    Live(Arc<Drain>),
+}
+
 struct LiveEnd {
     /// Used only to see how many records are queued.
     backlog: Receiver<Queued>,
@@ -221,45 +227,32 @@ struct LiveEnd {
 
 impl WritingThread {
     /// Starts a thread called `thread` that does `work` with records, of which `length` may wait.
-    /// What it writes to is called `name`. Where the work fails, the replay is stopped.
-    pub fn of_replay(
+    /// What it writes to is called `name`. A replay is stopped where the work fails.
+    pub fn start(
         (thread, name): (&str, &str),
         length: usize,
-        replay: &ReplayStart,
+        run: RunKind<'_>,
         counts: Arc<RecordCounts>,
         work: impl FnOnce(&Receiver<Queued>) -> Result<(), Failure> + Send + 'static,
     ) -> Result<WritingThread, Failure> {
-        let run = replay.stopped.clone();
+        let (when_full, stopped, drain) = match run {
+            RunKind::Replay(ReplayStart { waits: true, stopped }) => {
+                (WhenFull::Wait, stopped.clone(), None)
+            }
+            RunKind::Replay(ReplayStart { stopped, .. }) => (WhenFull::Drop, stopped.clone(), None),
+            RunKind::Live(drain) => (WhenFull::Drop, None, Some(drain)),
+        };
+        let is_replay = drain.is_none();
         let work = move |records: &Receiver<Queued>| {
             work(records).inspect_err(|_| {
-                if let Some(run) = &run {
+                if let Some(run) = &stopped {
                     run.stop();
                 }
-                records.iter().for_each(drop);
+                if is_replay {
+                    records.iter().for_each(drop);
+                }
             })
         };
-        let when_full = if replay.waits { WhenFull::Wait } else { WhenFull::Drop };
-        WritingThread::start((thread, name), length, (when_full, None), counts, work)
-    }
-
-    /// The same for a live run, whose end `drain` bounds.
-    pub fn of_live(
-        names: (&str, &str),
-        length: usize,
-        drain: Arc<Drain>,
-        counts: Arc<RecordCounts>,
-        work: impl FnOnce(&Receiver<Queued>) -> Result<(), Failure> + Send + 'static,
-    ) -> Result<WritingThread, Failure> {
-        WritingThread::start(names, length, (WhenFull::Drop, Some(drain)), counts, work)
-    }
-
-    fn start(
-        (thread, name): (&str, &str),
-        length: usize,
-        (when_full, drain): (WhenFull, Option<Arc<Drain>>),
-        counts: Arc<RecordCounts>,
-        work: impl FnOnce(&Receiver<Queued>) -> Result<(), Failure> + Send + 'static,
-    ) -> Result<WritingThread, Failure> {
         let (queue, records) = bounded(length);
         // In a replay nobody else holds the receiver, so senders notice where the thread dies.
         let live = drain.clone().map(|drain| LiveEnd { backlog: records.clone(), drain });

@@ -87,7 +87,8 @@ fn written() -> Finding {
 
 /// Labels of connections and sets of nftables: whether the kernel takes them from this process.
 pub fn kernel_parts(config: &Config) -> impl Iterator<Item = Finding> {
-    sinks::kernel_parts(config).map(|KernelPart { check, subject, probed, done }| match probed {
+    let parts = sinks::KINDS.iter().flat_map(|kind| kind.kernel_parts(config));
+    parts.map(|KernelPart { check, subject, probed, done }| match probed {
         Ok(()) => Finding::ok(check, &subject, done),
         Err(error) => refused(check, &subject, &error),
     })

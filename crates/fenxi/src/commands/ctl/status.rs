@@ -134,7 +134,7 @@ fn overview_lines(overview: &Overview) -> String {
     if let Some(rules) = &overview.rules {
         page += &format!("{}\n", rules_line(rules));
     }
-    for line in sinks::status_lines(&overview.sinks) {
+    for line in sinks::KINDS.iter().filter_map(|kind| kind.status_line(&overview.sinks)) {
         page += &format!("{line}\n");
     }
     let lost = sinks::lost(&overview.sinks).map(|(noun, count)| format!(", {} {noun}", n(count)));

@@ -3,7 +3,7 @@
 
 mod flows;
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::fs::File;
 use std::path::Path;
 use std::time::Duration;

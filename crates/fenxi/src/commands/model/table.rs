@@ -123,7 +123,7 @@ impl Table {
 
 pub struct Row<'a> {
     path: &'a str,
-    line: u64,
+    pub line: u64,
     record: &'a StringRecord,
 }
 
@@ -144,10 +144,6 @@ impl<'a> Row<'a> {
             ))),
             false => Ok(name),
         }
-    }
-
-    pub fn line(&self) -> u64 {
-        self.line
     }
 
     pub fn refuse(&self, problem: &str) -> Failure {

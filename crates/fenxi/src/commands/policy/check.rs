@@ -137,7 +137,7 @@ fn page(rules: &Rules, report: &Report, file: &Path) -> String {
     if report.crossings > 0 {
         line(format!(
             "{} of rules with different actions; the first one decides",
-            counted(report.crossings as usize, "overlap", "overlaps")
+            counted(report.crossings, "overlap")
         ));
         for (first, second) in &report.crossing {
             line(format!("  {} before {}", title(set, *first), title(set, *second)));

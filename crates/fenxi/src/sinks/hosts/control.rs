@@ -17,7 +17,7 @@ use crate::figures::grouped;
 use crate::label_names::LabelNames;
 use crate::metric::{Family, count};
 use crate::protocol::{Body, Code, HOSTS_MAX, HostRow, Reply, Request, Sums};
-use crate::sinks::queue::{Queued, RecordSender, WritingThread};
+use crate::sinks::queue::{Queued, RecordSender, RunKind, WritingThread};
 use crate::sinks::records::rfc3339;
 use crate::sinks::{Lost, ReplayStart, Report, SinkControl, SinkKind, Start};
 
@@ -90,7 +90,8 @@ fn start_counter(hosts: &SharedHosts, start: &Start<'_>) -> Result<WritingThread
         Ok(())
     };
     let queue = start.config.records.queue;
-    WritingThread::of_replay(("hosts", "hosts"), queue, &replay, Arc::default(), work)
+    let run = RunKind::Replay(&replay);
+    WritingThread::start(("hosts", "hosts"), queue, run, Arc::default(), work)
 }
 
 impl HostControl {

@@ -16,7 +16,7 @@ use super::exporter::{ExportCounts, Exporter};
 use super::{Destination, IpfixKeys};
 use crate::exit::Failure;
 use crate::metric::{Family, count, number};
-use crate::sinks::queue::{Drain, Queued, RecordSender, WritingThread};
+use crate::sinks::queue::{Drain, Queued, RecordSender, RunKind, WritingThread};
 use crate::sinks::reopen::Reopener;
 use crate::sinks::{Connects, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start};
 
@@ -90,7 +90,8 @@ fn start_replay(
         sent.map_err(failed)
     };
     let shared = counts.records.clone();
-    let thread = WritingThread::of_replay(("ipfix", &name), queue, replay, shared, work)?;
+    let run = RunKind::Replay(replay);
+    let thread = WritingThread::start(("ipfix", &name), queue, run, shared, work)?;
     Ok(IpfixControl { counts, reopener: None, thread })
 }
 
@@ -112,7 +113,8 @@ fn start_live(
     let work = move |records: &Receiver<Queued>| exporter.run(records, &commands, &ending);
     let (name, queue) = (to.to_string(), config.section::<IpfixKeys>().queue);
     let shared = counts.records.clone();
-    let thread = WritingThread::of_live(("ipfix", &name), queue, drain, shared, work)?;
+    let run = RunKind::Live(drain);
+    let thread = WritingThread::start(("ipfix", &name), queue, run, shared, work)?;
     Ok(IpfixControl { counts, reopener, thread })
 }
 

@@ -23,7 +23,7 @@ use super::{Names, WRITE_WITHIN, output};
 use crate::access::is_dash;
 use crate::exit::Failure;
 use crate::metric::{Family, count};
-use crate::sinks::queue::{Drain, Queued, RecordCounts, WritingThread};
+use crate::sinks::queue::{Drain, Queued, RecordCounts, RunKind, WritingThread};
 use crate::sinks::reopen::Reopener;
 use crate::sinks::{Connects, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start};
 use crate::unix_socket::{self, UnixSocket};
@@ -131,7 +131,7 @@ pub fn start_replay(
         let written = write_all(records, &mut output, &mut lines, &shared);
         written.map_err(|error| Failure::writing(&output.name, &error))
     };
-    WritingThread::of_replay(("records", &name), queue, replay, counts, work)
+    WritingThread::start(("records", &name), queue, RunKind::Replay(replay), counts, work)
 }
 
 /// Opens the file (`-`: standard output) behind what is there, serves the socket, and starts the
@@ -182,7 +182,8 @@ fn start_live(
         trouble: None,
     };
     let work = move |records: &Receiver<Queued>| live.run(records, &commands);
-    let thread = WritingThread::of_live(("records", &name), config.queue, drain, counts, work)?;
+    let run = RunKind::Live(drain);
+    let thread = WritingThread::start(("records", &name), config.queue, run, counts, work)?;
     Ok(RecordControl { thread, reopener, readers, topic, drain_within: config.drain_within })
 }
 

@@ -138,7 +138,7 @@ impl Flows {
             is_asked,
             is_midstream,
             port: columns.port(row)?,
-            line: row.line(),
+            line: row.line,
         });
         Ok(())
     }
