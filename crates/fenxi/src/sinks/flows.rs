@@ -216,17 +216,14 @@ impl Recent {
                 known.behaviour = flow.behaviour;
                 known.ended = is_final.then_some(flow.reason);
                 known.series = flow.series.or(known.series.take());
-                self.sum_up(flow.flow.flow_id, &flow.counts, is_final);
+                let (flow_id, has_room) = (flow.flow.flow_id, self.reported.len() < REPORTED);
+                if is_final {
+                    self.reported.remove(&flow_id);
+                } else if has_room || self.reported.contains_key(&flow_id) {
+                    add(self.reported.entry(flow_id).or_default(), &flow.counts);
+                }
             }
             Record::Behaviour(_) => {}
-        }
-    }
-
-    fn sum_up(&mut self, flow_id: u64, counts: &Counts, is_final: bool) {
-        if is_final {
-            self.reported.remove(&flow_id);
-        } else if self.reported.len() < REPORTED || self.reported.contains_key(&flow_id) {
-            add(self.reported.entry(flow_id).or_default(), counts);
         }
     }
 

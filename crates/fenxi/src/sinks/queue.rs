@@ -154,17 +154,14 @@ pub struct RecordCounts {
 }
 
 impl RecordCounts {
-    /// Records that found no room in the queue.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Records whose line is where it belongs.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Records dropped because they could not be written.
     pub fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
@@ -180,7 +177,6 @@ impl RecordCounts {
         self.held.store(held, Ordering::Relaxed);
     }
 
-    /// `records` records cannot be written.
     pub fn fail(&self, records: u64) {
         self.failed.fetch_add(records, Ordering::Relaxed);
     }

@@ -63,13 +63,9 @@ impl Table {
         self.header.iter().position(|column| column == name)
     }
 
-    /// The column that the value of an option names.
-    pub fn named_column(&self, name: &str, option: &str) -> Result<usize, Failure> {
-        self.column(name).ok_or_else(|| {
-            let all: Vec<&str> = self.header.iter().collect();
-            let all = all.join(", ");
-            self.refuse_header(&format!("no column `{name}`; name one with {option}: {all}"))
-        })
+    /// The names of all columns.
+    pub fn columns(&self) -> Vec<&str> {
+        self.header.iter().collect()
     }
 
     pub fn refuse_header(&self, problem: &str) -> Failure {

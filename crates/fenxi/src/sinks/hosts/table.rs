@@ -9,8 +9,8 @@ use cring::MODELS_MAX;
 use flowmgr::record::{DecidedBy, Decision, Record};
 use lru::LruCache;
 
-use super::address::host_of;
 use super::evidence::{Evidence, Scores};
+use super::host_of;
 
 /// Hosts that are kept; the one whose last label is the oldest makes room for a new one.
 pub const HOSTS_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(16_383);

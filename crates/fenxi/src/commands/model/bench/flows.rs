@@ -214,8 +214,12 @@ impl Label {
         let is_first_part = name == "protocol" && table.column(name).is_none();
         let is_first_part = is_first_part && table.column("label").is_some();
         let at = if is_first_part { "label" } else { name };
+        let unknown = || {
+            let all = table.columns().join(", ");
+            table.refuse_header(&format!("no column `{at}`; name one with --column: {all}"))
+        };
         Ok(Label {
-            column: table.named_column(at, "--column")?,
+            column: table.column(at).ok_or_else(unknown)?,
             is_first_part,
             confidence: table.column("confidence"),
         })
