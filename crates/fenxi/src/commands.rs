@@ -1,4 +1,4 @@
-//! One file per command of the program.
+//! The commands of the program.
 
 pub mod check;
 pub mod ctl;

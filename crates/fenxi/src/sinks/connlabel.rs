@@ -300,7 +300,7 @@ impl SinkControl for Off {
 }
 
 struct Control {
-    /// The one below.
+    /// Has only the writer below.
     writers: Writers,
     writer: ConnectionWriter,
     mask: Arc<Mutex<u128>>,

@@ -149,7 +149,7 @@ struct Task {
 }
 
 struct MarkControl {
-    /// The one below.
+    /// Has only the writer below.
     writers: Writers,
     writer: ConnectionWriter,
     /// By task, as are the two that follow.

@@ -1,5 +1,5 @@
-//! What the sinks share that write into the kernel's netfilter: the writers with both of their ends,
-//! and the figures.
+//! What the sinks share that write into the kernel's netfilter: the writers with both of their
+//! ends, and the figures.
 
 use std::io;
 use std::sync::Arc;

@@ -148,7 +148,8 @@ fn page(rules: &Rules, report: &Report, file: &Path) -> String {
             let verb = if count == 1 { "was" } else { "were" };
             let count = counted(count as u64, "filter");
             line(format!(
-                "{count} {verb} not compared with all others for {what}: it would have taken too long"
+                "{count} {verb} not compared with all others for {what}: it would have taken too \
+                 long"
             ));
         }
     }

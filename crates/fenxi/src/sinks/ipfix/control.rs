@@ -176,7 +176,8 @@ fn report(counts: &ExportCounts, is_used: bool) -> Report {
         metrics: metrics(counts),
         losses: vec![
             Lost::new(
-                "records for the collector are dropped because their queue is full; see ipfix.queue",
+                "records for the collector are dropped because their queue is full; see \
+                 ipfix.queue",
                 dropped,
             ),
             Lost::new("records for the collector cannot be sent", failed),
