@@ -93,3 +93,43 @@ fn judge(device: &Device, outcome: &Outcome, dir: &Path) -> Finding {
         None => problem(line).cure(format!("fenxi devices --model {}", dir.display())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+    use crate::commands::devices::Golden;
+
+    fn outcome(golden: Option<(bool, usize)>) -> Outcome {
+        Outcome {
+            device: "d".to_owned(),
+            runs: golden.is_some(),
+            reason: "no such provider".to_owned(),
+            effective: golden.map(|_| "CPUExecutionProvider".to_owned()),
+            rows: 64,
+            median_us: golden.map(|_| 100.0),
+            line: None,
+            golden: golden.map(|(agrees, argmax_differences)| Golden {
+                rows: 64,
+                max_abs_difference: Some(0.1),
+                argmax_differences,
+                agrees,
+            }),
+        }
+    }
+
+    #[test]
+    fn what_came_of_the_trials() {
+        let config = Config::load(None, &[]).unwrap();
+        let cpu = config.accel.devices[0].clone();
+        let provider = accel::Provider::parse("openvino").unwrap();
+        let other = Device { provider, ..cpu.clone() };
+        let level = |device, golden| judge(device, &outcome(golden), Path::new("m")).level;
+        assert_eq!(level(&cpu, Some((true, 0))), Level::Ok);
+        assert_eq!(level(&cpu, Some((false, 0))), Level::Problem);
+        assert_eq!(level(&other, Some((false, 6))), Level::Warning);
+        assert_eq!(level(&other, Some((false, 7))), Level::Problem);
+        assert_eq!(level(&cpu, None), Level::Problem);
+        assert!(judge(&cpu, &outcome(None), Path::new("m")).cause.contains("no such provider"));
+    }
+}
