@@ -99,7 +99,10 @@ pub fn lost(sums: &Sums) -> impl Iterator<Item = (&'static str, u64)> {
 }
 
 /// The sinks of this run, for everybody off the data path.
-pub struct Sinks(Vec<(&'static dyn SinkKind, Option<Box<dyn SinkControl>>)>);
+pub struct Sinks(Vec<(&'static dyn SinkKind, Started)>);
+
+/// A sink, where the run has one of this kind.
+type Started = Option<Box<dyn SinkControl>>;
 
 impl Sinks {
     pub fn start(start: &Start<'_>) -> Result<Arc<Sinks>, Failure> {

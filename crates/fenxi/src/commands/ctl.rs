@@ -150,7 +150,7 @@ fn page(body: &Body) -> String {
 fn reloaded_page(reloaded: &Reloaded) -> String {
     let row = |what: &'static str| {
         move |row: &Difference| {
-            let [from, to, origin] = [&row.from, &row.to, &row.origin].map(|it| or_dash(it));
+            let [from, to, origin] = [&row.from, &row.to, &row.origin].map(or_dash);
             vec![what.to_owned(), row.key.clone(), from, to, origin]
         }
     };
