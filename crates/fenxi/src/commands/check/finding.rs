@@ -3,7 +3,6 @@
 use serde::Serialize;
 use serde_json::json;
 
-use super::tasks::TaskRow;
 use crate::exit::Failure;
 use crate::figures::counted;
 
@@ -122,7 +121,7 @@ impl Report {
         page + &self.sums() + "\n"
     }
 
-    pub fn to_json(&self, tasks: &[TaskRow]) -> String {
+    pub fn to_json(&self, tasks: &[impl Serialize]) -> String {
         let object = json!({
             "problems": self.count(Level::Problem),
             "warnings": self.count(Level::Warning),
