@@ -28,7 +28,9 @@ fn bundle_of(unit: &str, features: &[&str]) -> Bundle {
     let shipped = bundle().model_path();
     let shipped = shipped.parent().unwrap();
     std::fs::create_dir(dir.path().join("golden")).unwrap();
-    std::fs::copy(shipped.join("model.onnx"), dir.path().join("model.onnx")).unwrap();
+    for file in ["model.onnx", "ranges.csv"] {
+        std::fs::copy(shipped.join(file), dir.path().join(file)).unwrap();
+    }
     let manifest = std::fs::read_to_string(shipped.join("model.toml")).unwrap();
     let lines = format!("k = 3\nunit = {unit:?}\nfeatures = {features:?}");
     let manifest = manifest.replacen("k = 10\nfeatures = [\"signed_length\"]", &lines, 1);
