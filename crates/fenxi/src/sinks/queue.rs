@@ -109,6 +109,8 @@ impl RecordSender {
             WhenFull::Wait => queue.send(queued).is_ok(),
             WhenFull::Drop if gives_way && is_half_full() => false,
             WhenFull::Drop => queue.try_send(queued).is_ok(),
+            // Sending yields to other threads, even once the time is over.
+            WhenFull::WaitUntil(until) if Instant::now() >= until => queue.try_send(queued).is_ok(),
             WhenFull::WaitUntil(until) => queue.send_deadline(queued, until).is_ok(),
         };
         if !is_sent {
