@@ -56,7 +56,7 @@ impl Replay {
         let dir = tempfile::tempdir().expect("a folder");
         let flows = dir.path().join("flows.jsonl");
         let mut command = Replay::command(tasks, dir.path());
-        command.arg("--flows").arg(&flows).args(options);
+        command.args(options);
         let summary = common::run(command).expect_code(0).json();
         Replay {
             text: std::fs::read_to_string(&flows).expect("records"),
@@ -69,7 +69,6 @@ impl Replay {
     fn explained(tasks: &[Task], flow: &str) -> Value {
         let dir = tempfile::tempdir().expect("a folder");
         let mut command = Replay::command(tasks, dir.path());
-        command.arg("--flows").arg(dir.path().join("flows.jsonl"));
         command.args(["--explain", flow]);
         common::run(command).expect_code(0).json()
     }
@@ -85,7 +84,7 @@ impl Replay {
         }
         std::fs::write(&config, text).expect("a file");
         let mut command = common::fenxi(["replay", "--json", "--series", "--config"]);
-        command.arg(&config).arg(common::demo());
+        command.arg(&config).arg("--flows").arg(dir.join("flows.jsonl")).arg(common::demo());
         command
     }
 

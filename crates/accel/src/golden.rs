@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::bundle::Bundle;
-use crate::device::{Device, DeviceError};
+use crate::device::{Classification, Device, DeviceError};
 
 /// The largest difference between a probability and its golden value that counts as agreement, for
 /// a bundle of this precision. Runtimes and processors differ by about 1e-6 at fp32; a wrong
@@ -61,21 +61,7 @@ pub fn check_golden(bundle: &Bundle, device: &mut dyn Device) -> Result<GoldenRe
     let step = device.sizes().largest().max(1);
     let inputs = golden.inputs.chunks(step).zip(golden.contexts.chunks(step));
     for ((inputs, contexts), outputs) in inputs.zip(golden.outputs.chunks(step)) {
-        let rows = device.sizes().fitting(inputs.len()).unwrap_or(inputs.len());
-        let buffer = device.input(rows);
-        buffer.fill(0.0);
-        for (to, from) in buffer.chunks_exact_mut(shape.row_len()).zip(inputs) {
-            to.copy_from_slice(from);
-        }
-        if shape.context > 0 {
-            let buffer = device.context(rows);
-            buffer.fill(0.0);
-            for (to, from) in buffer.chunks_exact_mut(shape.context).zip(contexts) {
-                to.copy_from_slice(from);
-            }
-        }
-        device.submit(rows)?;
-        wait(device, rows)?;
+        let rows = run_batch(device, inputs, contexts)?.len();
         let given = device.probabilities();
         if given.len() != rows * shape.classes {
             let cause = "it computes no probabilities that could be compared".to_owned();
@@ -94,12 +80,41 @@ pub fn check_golden(bundle: &Bundle, device: &mut dyn Device) -> Result<GoldenRe
     Ok(report)
 }
 
-/// Polls until the batch in flight is done.
-pub(crate) fn wait(device: &mut dyn Device, rows: usize) -> Result<(), DeviceError> {
+/// Runs a batch to its end: series, with their contexts if the model has some. A device that takes
+/// a few sizes only gets zeros for the rest of a batch, and answers those as well.
+///
+/// # Errors
+/// The device fails or takes too long.
+pub fn run_batch(
+    device: &mut dyn Device,
+    series: &[impl AsRef<[f32]>],
+    contexts: &[impl AsRef<[f32]>],
+) -> Result<Vec<Classification>, DeviceError> {
+    let rows = device.sizes().fitting(series.len()).unwrap_or(series.len());
+    fill(device.input(rows), rows, series);
+    fill(device.context(rows), rows, contexts);
+    device.submit(rows)?;
+    wait(device, rows, <[Classification]>::to_vec)
+}
+
+fn fill(buffer: &mut [f32], rows: usize, from: &[impl AsRef<[f32]>]) {
+    buffer.fill(0.0);
+    let length = (buffer.len() / rows.max(1)).max(1);
+    for (to, from) in buffer.chunks_exact_mut(length).zip(from) {
+        to.copy_from_slice(from.as_ref());
+    }
+}
+
+/// Polls until the batch in flight is done; what `take` makes of its results.
+pub(crate) fn wait<T>(
+    device: &mut dyn Device,
+    rows: usize,
+    take: impl Fn(&[Classification]) -> T,
+) -> Result<T, DeviceError> {
     let end = Instant::now() + Duration::from_secs(BATCH_S_MAX);
     while Instant::now() < end {
         if let Some(results) = device.poll() {
-            return results.map(|_| ());
+            return results.map(take);
         }
         thread::yield_now();
     }

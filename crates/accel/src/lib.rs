@@ -51,7 +51,7 @@ pub use device::{Classification, Device, DeviceError, Shape, Sizes};
 pub use faults::{Faults, FaultsError};
 pub use faulty::FaultyDevice;
 pub use file::{ReadError, read_regular};
-pub use golden::{GoldenReport, argmax, check_golden, golden_tolerance};
+pub use golden::{GoldenReport, argmax, check_golden, golden_tolerance, run_batch};
 pub use profile::Profile;
 pub use provider::{DeviceSpec, OpenError, PROVIDERS, Provider, open, probe};
 pub use simulated::SimulatedDevice;

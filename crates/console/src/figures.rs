@@ -49,6 +49,11 @@ pub fn plural(count: u64, noun: &str) -> String {
     }
 }
 
+/// A count with its noun: `1,234 rules`.
+pub fn counted(count: u64, noun: &str) -> String {
+    format!("{} {}", grouped(count), plural(count, noun))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

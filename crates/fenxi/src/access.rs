@@ -17,15 +17,20 @@ pub fn is_dash(path: &Path) -> bool {
 /// The error that creating it would give: the folder is missing, is not a folder, or this process
 /// may not write there.
 pub fn may_make(path: &Path) -> io::Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
+    let folder = folder_of(path);
     if !std::fs::metadata(folder)?.is_dir() {
         return Err(Errno::NOTDIR.into());
     }
     let access = Access::WRITE_OK | Access::EXEC_OK;
     Ok(accessat(CWD, folder, access, AtFlags::EACCESS)?)
+}
+
+/// The folder of a file.
+pub fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
 }
 
 #[cfg(test)]

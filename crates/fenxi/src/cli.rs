@@ -15,20 +15,18 @@ use crate::sinks;
 use config::Sources;
 
 mod ctl;
-mod live;
 mod model;
 mod policy;
 mod run;
 
 pub use ctl::{CtlArgs, CtlCommand, CtlModelCommand, CtlPolicyCommand, TopArgs};
-pub use live::LiveArgs;
 pub use model::{BenchArgs, CheckArgs, DevicesArgs, InfoArgs, ModelCommand, ProfileArgs, TryArgs};
 pub use policy::{
     PolicyCheckArgs, PolicyCommand, PolicyExplainArgs, PolicyStatsArgs, RuleFile, RuleFormat,
 };
 #[cfg(test)]
 pub use run::FaultRates;
-pub use run::{OutputArgs, ReplayArgs, RunArgs, Speed};
+pub use run::{LiveArgs, OutputArgs, ReplayArgs, RunArgs, Speed};
 
 /// The arguments of the program.
 #[derive(Debug, Parser)]
@@ -102,10 +100,8 @@ impl ConfigArgs {
     }
 }
 
-/// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckConfigArgs {
-    /// What is to be run.
     #[command(flatten)]
     pub live: LiveArgs,
     /// Diagnose interfaces, cores, memory, permissions, devices and everything a run needs, and
@@ -121,7 +117,6 @@ pub struct CheckConfigArgs {
     pub json: bool,
 }
 
-/// Arguments of `manual`.
 #[derive(Debug, Args)]
 pub struct ManualArgs {
     /// The folder
@@ -129,10 +124,8 @@ pub struct ManualArgs {
     pub dir: PathBuf,
 }
 
-/// Arguments of `config show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// Where the configuration comes from.
     #[command(flatten)]
     pub config: ConfigArgs,
     /// Show where each value was set
@@ -149,7 +142,7 @@ impl Cli {
     pub fn parse_args(args: impl IntoIterator<Item = OsString>) -> Result<Cli, ExitCode> {
         let cli = Cli::try_parse_from(args).map_err(|error| of_clap(&error).report())?;
         let checked = match &cli.command {
-            Command::Run(run) => run.check(),
+            Command::Run(run) => run.output.check(),
             Command::Replay(replay) => replay.check(),
             _ => Ok(()),
         };
@@ -159,9 +152,6 @@ impl Cli {
 }
 
 /// A number of seconds on a command line, 0 to 86400.
-///
-/// # Errors
-/// It is none.
 pub fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse::<f64>().ok();
     seconds
@@ -235,7 +225,7 @@ mod tests {
         let Command::Run(run) = parse("fenxi run --flows - --json").unwrap().command else {
             panic!("not a run");
         };
-        assert_eq!(run.check().unwrap_err().code(), 64);
+        assert_eq!(run.output.check().unwrap_err().code(), 64);
         for line in ["fenxi --help", "fenxi --version", "fenxi help replay"] {
             assert!(!parse(line).unwrap_err().use_stderr(), "{line}");
         }

@@ -404,7 +404,7 @@ impl Plane {
     fn health_of(&self, collector: &Collector, pipelines: &[view::PipelineSums]) -> Health {
         Health::new(
             collector,
-            pipelines,
+            pipelines.iter().all(|sums| sums.balance.is_closed()),
             &self.facts,
             self.is_draining.load(Ordering::Relaxed),
             &self.facts.state.get(),

@@ -104,6 +104,11 @@ impl Failure {
         self
     }
 
+    /// All of these failures as one, if there are any.
+    pub fn all(failures: impl IntoIterator<Item = Option<Failure>>) -> Result<(), Failure> {
+        failures.into_iter().flatten().reduce(Failure::and).map_or(Ok(()), Err)
+    }
+
     /// Whether it prints nothing.
     pub fn is_quiet(&self) -> bool {
         self.lines.is_empty()

@@ -76,7 +76,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Run(args) => commands::run::run(&args),
         Command::Replay(args) => commands::replay::replay(&args),
         Command::Check(args) => commands::check::check(&args),
-        Command::Config(ConfigCommand::Show(args)) => commands::config::show(&args),
+        Command::Config(ConfigCommand::Show(args)) => commands::show_config(&args),
         Command::Model(ModelCommand::Info(args)) => commands::model::info(&args),
         Command::Model(ModelCommand::Check(args)) => commands::model::check(&args),
         Command::Model(ModelCommand::Bench(args)) => commands::model::bench(&args),
@@ -87,7 +87,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Devices(args) => commands::devices::devices(&args),
         Command::Profile(args) => commands::profile::profile(&args),
         Command::Ctl(args) => commands::ctl::ctl(&args),
-        Command::Top(args) => commands::top::top(&args),
+        Command::Top(args) => commands::ctl::top(&args),
         Command::Manual(args) => commands::manual::manual(&args),
     }
 }

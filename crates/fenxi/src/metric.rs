@@ -57,10 +57,20 @@ impl Family {
         help: &'static str,
         samples: impl IntoIterator<Item = Sample>,
     ) -> Family {
-        Family {
-            metric: Metric::new(Kind::Counter, name, unit, labels, help),
-            samples: samples.into_iter().collect(),
-        }
+        let metric = Metric::new(Kind::Counter, name, unit, labels, help);
+        Family { metric, samples: samples.into_iter().collect() }
+    }
+
+    /// A gauge.
+    pub fn gauge(
+        name: &'static str,
+        unit: &'static str,
+        labels: &'static [&'static str],
+        help: &'static str,
+        samples: impl IntoIterator<Item = Sample>,
+    ) -> Family {
+        let metric = Metric::new(Kind::Gauge, name, unit, labels, help);
+        Family { metric, samples: samples.into_iter().collect() }
     }
 }
 

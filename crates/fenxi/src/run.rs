@@ -14,7 +14,7 @@
 //!
 //! The end has a bound for each step, 5 s together: see `docs/operations.md`.
 //!
-//! `fenxi check` goes through the same steps without starting anything (`commands/check/start.rs`):
+//! `fenxi check` goes through the same steps without starting anything (`commands/check.rs`):
 //! a new step of the start belongs there, too.
 
 mod kept;

@@ -10,8 +10,6 @@ mod control;
 mod flows;
 mod hosts;
 pub mod ipfix;
-#[cfg(test)]
-mod label_socket;
 pub mod mark;
 mod netfilter;
 mod nft_set;
@@ -43,6 +41,7 @@ pub use control::{
 };
 pub use flows::{Known, Recent, RecentFlows, add as add_counts};
 pub use hosts::{SharedHosts, host_of};
+pub use queue::WritingThread;
 pub use records::rfc3339;
 pub use reopen::Answer;
 
@@ -73,12 +72,6 @@ pub fn places(config: &Config) -> impl Iterator<Item = (usize, String)> {
     KINDS.iter().flat_map(|kind| kind.places(config))
 }
 
-/// What sinks need of the kernel, and whether it is there.
-pub fn kernel_parts(config: &Config) -> impl Iterator<Item = KernelPart> {
-    KINDS.iter().flat_map(|kind| kind.kernel_parts(config))
-}
-
-/// The rights that a live run keeps for its sinks.
 pub fn rights(config: &Config, records: Option<&Path>) -> Rights {
     let mut all = Rights::none();
     for kind in KINDS {
@@ -90,18 +83,7 @@ pub fn rights(config: &Config, records: Option<&Path>) -> Rights {
     all
 }
 
-/// Whether a live run could start its sinks, found without starting them.
-///
-/// # Errors
-/// The first that could not be started.
-pub fn probe(config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
-    KINDS.iter().try_for_each(|kind| kind.probe(config, is_exempt))
-}
-
 /// Checks the labels in the keys of all sinks against those of each task's model.
-///
-/// # Errors
-/// The first label that no model has.
 pub fn check_labels(config: &Config, labels: &[Arc<[Label]>]) -> Result<(), Error> {
     KINDS.iter().try_for_each(|kind| kind.check_labels(config, labels))
 }
@@ -127,11 +109,6 @@ fn task_names(config: &Config) -> Vec<String> {
     config.tasks.iter().map(|task| task.name.clone()).collect()
 }
 
-/// What the sinks say in `fenxi ctl status`, a line each.
-pub fn status_lines(sums: &Sums) -> impl Iterator<Item = String> {
-    KINDS.iter().filter_map(|kind| kind.status_line(sums))
-}
-
 /// What the sinks of the run gave up, each sum with its noun: records, marks.
 pub fn lost(sums: &Sums) -> impl Iterator<Item = (&'static str, u64)> {
     let losses = KINDS.iter().filter_map(|kind| kind.losses());
@@ -145,10 +122,6 @@ pub struct Sinks(Vec<(&'static dyn SinkKind, Started)>);
 type Started = Option<Box<dyn SinkControl>>;
 
 impl Sinks {
-    /// Starts those that the run wants.
-    ///
-    /// # Errors
-    /// One of them cannot be started.
     pub fn start(start: &Start<'_>) -> Result<Arc<Sinks>, Failure> {
         Sinks::start_of(KINDS, start)
     }
@@ -163,7 +136,6 @@ impl Sinks {
         self.0.iter().filter_map(|(_, control)| control.as_deref())
     }
 
-    /// The halves of another flow worker.
     pub fn worker_halves(&self) -> Vec<Box<dyn Sink>> {
         self.running().filter_map(|sink| sink.worker_half()).collect()
     }
@@ -177,12 +149,10 @@ impl Sinks {
         reports.collect()
     }
 
-    /// Called on the control thread every 100 ms.
     pub fn tick(&self) {
         self.running().for_each(|sink| sink.tick());
     }
 
-    /// The answer to a request that concerns a sink.
     pub fn answer(&self, request: &Request) -> Option<Reply> {
         self.running().find_map(|sink| sink.answer(request))
     }
@@ -192,15 +162,11 @@ impl Sinks {
         self.running().find_map(|sink| sink.host_name(host))
     }
 
-    /// What the sinks have written about a flow, for `fenxi ctl explain`.
     pub fn explain(&self, flow: &FlowName, classes: &[Option<u16>]) -> Vec<Written> {
         self.running().flat_map(|sink| sink.explain(flow, classes)).collect()
     }
 
     /// What another configuration makes of the sinks, prepared and without effect yet.
-    ///
-    /// # Errors
-    /// The configuration does not fit.
     pub fn prepare(&self, now: &Config, next: &Config) -> Result<Vec<Commit>, Error> {
         let commits = self.running().map(|sink| sink.prepare(now, next));
         commits.filter_map(Result::transpose).collect()
@@ -219,11 +185,7 @@ impl Sinks {
 
     /// The flow workers have ended: waits until everything is written, but not without a deadline
     /// live. `ended` is when the last label was given.
-    ///
-    /// # Errors
-    /// Writing broke off, or something was lost since the end began.
     pub fn finish(&self, ended: Instant) -> Result<(), Failure> {
-        let failures = self.running().filter_map(|sink| sink.finish(ended).err());
-        failures.reduce(Failure::and).map_or(Ok(()), Err)
+        Failure::all(self.running().map(|sink| sink.finish(ended).err()))
     }
 }

@@ -122,7 +122,7 @@ pub(super) fn turn(
     for _ in 0..TURN_RUNS {
         let started = Instant::now();
         device.submit(size)?;
-        wait(device, size)?;
+        wait(device, size, |_| ())?;
         if times.len() < RUNS_MAX {
             times.push(started.elapsed().as_secs_f64() * 1e6);
         }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// Arguments of `ctl`.
 #[derive(Debug, Args)]
 pub struct CtlArgs {
     /// The query or command.
@@ -20,7 +19,6 @@ pub struct CtlArgs {
     pub json: bool,
 }
 
-/// Arguments of `top`.
 #[derive(Debug, Args)]
 pub struct TopArgs {
     /// Control socket of the running instance [default: control.socket in the service's

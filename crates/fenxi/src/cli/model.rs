@@ -23,7 +23,6 @@ pub enum ModelCommand {
     Try(TryArgs),
 }
 
-/// Arguments of `model try`.
 #[derive(Debug, Args)]
 pub struct TryArgs {
     /// Folder of the bundle
@@ -37,7 +36,6 @@ pub struct TryArgs {
     pub library: Option<PathBuf>,
 }
 
-/// Arguments of `model info`.
 #[derive(Debug, Args)]
 pub struct InfoArgs {
     /// Folder of the bundle
@@ -48,7 +46,6 @@ pub struct InfoArgs {
     pub json: bool,
 }
 
-/// Arguments of `model check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// Folder of the bundle
@@ -70,7 +67,6 @@ pub struct CheckArgs {
     pub json: bool,
 }
 
-/// Arguments of `model bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     /// Folder of the bundle
@@ -85,7 +81,6 @@ pub struct BenchArgs {
     /// Device to run the model on: a provider, or the name of a [device.NAME] table
     #[arg(short, long, value_name = "NAME", default_value = "cpu")]
     pub device: String,
-    /// Where the configuration comes from.
     #[command(flatten)]
     pub config: ConfigArgs,
     /// Write each flow's true label, name and confidence to this file (CSV)
@@ -96,10 +91,8 @@ pub struct BenchArgs {
     pub json: bool,
 }
 
-/// Arguments of `devices`.
 #[derive(Debug, Args)]
 pub struct DevicesArgs {
-    /// Where the configuration comes from.
     #[command(flatten)]
     pub config: ConfigArgs,
     /// Model bundle to try instead of the shipped one
@@ -126,10 +119,8 @@ pub struct DevicesArgs {
     pub trial: Option<String>,
 }
 
-/// Arguments of `profile`.
 #[derive(Debug, Args)]
 pub struct ProfileArgs {
-    /// Where the configuration comes from.
     #[command(flatten)]
     pub config: ConfigArgs,
     /// Model bundle to measure instead of the shipped one

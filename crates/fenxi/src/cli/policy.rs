@@ -41,10 +41,8 @@ pub enum RuleFormat {
     ClassBench,
 }
 
-/// Arguments of `policy check`.
 #[derive(Debug, Args)]
 pub struct PolicyCheckArgs {
-    /// The rules.
     #[command(flatten)]
     pub rules: RuleFile,
     /// Model bundle whose labels and taxonomies the rules must name
@@ -65,10 +63,8 @@ pub struct PolicyCheckArgs {
     pub json: bool,
 }
 
-/// Arguments of `policy explain`.
 #[derive(Debug, Args)]
 pub struct PolicyExplainArgs {
-    /// The rules.
     #[command(flatten)]
     pub rules: RuleFile,
     /// The flow by its ends and protocol, the side that began it first, for example
@@ -97,7 +93,6 @@ pub struct PolicyExplainArgs {
     /// use]
     #[arg(short, long, value_name = "DIR")]
     pub model: Option<PathBuf>,
-    /// Where the configuration comes from, which names the model.
     #[command(flatten)]
     pub config: ConfigArgs,
     /// Show at most this many rules
@@ -108,10 +103,8 @@ pub struct PolicyExplainArgs {
     pub json: bool,
 }
 
-/// Arguments of `policy stats`.
 #[derive(Debug, Args)]
 pub struct PolicyStatsArgs {
-    /// The rules.
     #[command(flatten)]
     pub rules: RuleFile,
     /// Print one JSON object

@@ -2,42 +2,39 @@
 //! the machine.
 
 mod capabilities;
-mod clock;
-mod collectors;
 mod control;
 mod cores;
 mod draw;
 mod finding;
 mod goals;
 mod interfaces;
-mod interrupts;
 mod marks;
 mod memory;
 mod mirror;
 mod model;
-mod offloads;
-mod outcomes;
 mod port;
 mod queues;
 mod records;
 mod rules;
 mod ruleset;
-mod start;
 mod tasks;
-mod whens;
 
 use accel::Bundle;
+use flowmgr::Effect;
 
 use crate::cli::CheckConfigArgs;
+use crate::control::Sockets;
 use crate::exit::{Failure, print};
 use crate::log;
 use crate::proc as machine;
 use crate::rules::{Rules, Traffic};
+use crate::run::{pair, ports};
 use crate::service_unit;
 use crate::sinks;
 use config::Config;
 use dataplane::devices::look_at_devices;
 use dataplane::label_map::{LabelMap, check_labels};
+use dataplane::pipelines::{FlowOptions, PacketSide};
 use dataplane::placement::Cores;
 use dataplane::task_check::check_tasks;
 use dataplane::tasks::OpenTask;
@@ -63,8 +60,6 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     let is_plain = !args.deep && !args.config_only;
     if is_plain {
         log::probe(&config.log)?;
-    }
-    if is_plain {
         Cores::of(&config).check()?;
     }
     let tasks = OpenTask::open_all(&config, None)?;
@@ -78,7 +73,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     let rules = Rules::load(&config, &labels, Traffic::Live)?;
     if is_plain {
         let is_running = control::service(&machine, &config.control).is_some();
-        start::probe(&config, &tasks, is_running)?;
+        probe(&config, &tasks, is_running)?;
         if is_of_service {
             capabilities::check_unit(&machine, &config)?;
         }
@@ -88,7 +83,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     }
     let rows = tasks::rows(&config, &bundles);
     if !args.deep {
-        let mut amiss = whens::findings(&config, &rules);
+        let mut amiss = tasks::missing_rules(&config, &rules);
         amiss.extend(goals::findings(&tasks, None));
         amiss.extend(idle(&rules));
         let verdict = match is_plain {
@@ -99,7 +94,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
         return print(&(verdict.to_owned() + &page + &finding::lines(&amiss)));
     }
     let mut findings = deep(args, &machine, is_of_service, &config, &tasks, &map);
-    findings.extend(whens::findings(&config, &rules));
+    findings.extend(tasks::missing_rules(&config, &rules));
     findings.extend(idle(&rules));
     let report = Report(findings);
     print(&if args.json {
@@ -131,9 +126,9 @@ fn deep(
     let mut findings = interfaces::findings(machine, config);
     findings.extend(mirror::findings(machine, config));
     for name in interfaces::present(config) {
-        findings.extend(offloads::findings(name, config.io.mode, config.io.promiscuous));
+        findings.extend(queues::offloads(name, config.io.mode, config.io.promiscuous));
         findings.extend(queues::findings(machine, name, config));
-        findings.extend(interrupts::findings(machine, name, &cores));
+        findings.extend(cores::interrupts(machine, name, &cores));
     }
     findings.extend(queues::backlog(machine));
     findings.extend(cores::findings(machine, config, &cores, service));
@@ -141,18 +136,18 @@ fn deep(
     findings.extend(capabilities::findings(machine, config, is_of_service));
     findings.extend(port::findings(machine, config, tasks));
     findings.extend(marks::findings(machine, config, tasks, map));
-    findings.extend(outcomes::look(config));
+    findings.extend(marks::kernel_parts(config));
     findings.extend(control::findings(machine, &config.control));
     findings.extend(records::findings(machine, &config.records));
-    findings.extend(collectors::look(machine, config));
+    findings.extend(records::collectors(machine, config));
     let mut measured = goals::Measured::new();
     for (number, task) in tasks.iter().enumerate() {
         let (found, profiles) = model::findings(args, &task.config, task.bundle.dir());
         findings.extend(found);
-        measured.extend(profiles.into_iter().map(|(device, profile)| (number, device, profile)));
+        measured.extend(profiles.into_iter().map(|(device, profile)| ((number, device), profile)));
     }
     findings.extend(goals::findings(tasks, Some(&measured)));
-    findings.extend(clock::findings(machine));
+    findings.extend(cores::clock_source(machine));
     findings.extend(start(config, tasks, service.is_some(), &findings));
     findings
 }
@@ -168,11 +163,33 @@ fn start(
     if findings.iter().any(|finding| finding.level == Level::Problem) {
         return None;
     }
-    let probe = || {
+    let start = || {
         log::probe(&config.log)?;
         Cores::of(config).check()?;
-        start::probe(config, tasks, is_running)
+        probe(config, tasks, is_running)
     };
-    let failure = probe().err()?;
+    let failure = start().err()?;
     Some(Finding::problem("start", "", failure.to_string()))
+}
+
+/// Whether `fenxi run` can start on this machine, but for the devices, found without starting it.
+///
+/// It takes the steps of [`crate::run::run`], in its order. Each is a function next to the one
+/// that `run` calls and shares its checks and messages, without lasting effect: no interface is
+/// watched, no socket listens, no file is created. So `fenxi check` and `fenxi run` refuse the same
+/// configurations with the same messages; a test compares them. `is_running`: an instance runs with
+/// this configuration, so its sockets and record file are taken until it is restarted.
+fn probe(config: &Config, tasks: &[OpenTask], is_running: bool) -> Result<(), Failure> {
+    let options = FlowOptions {
+        effect: Effect::Arrival,
+        record_series: flowmgr::SeriesShare::of(config.records.series),
+    };
+    PacketSide::build(config, tasks, options)?;
+    ports::probe(config)?;
+    if !is_running {
+        // Released at once.
+        drop(pair::hold(&config.io)?);
+        Sockets::probe(&config.control)?;
+    }
+    sinks::KINDS.iter().try_for_each(|kind| kind.probe(config, &|_| is_running))
 }

@@ -1,18 +1,18 @@
 //! `fenxi ctl`: sends one request to a running instance and prints the reply as text or JSON.
+//! `fenxi top`: the live view of a running instance.
 
 mod policy;
 mod status;
 
-use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use console::text::{columns, left};
-use console::top::Screen;
+use console::top::{Options, Screen, moment, run};
 
-use crate::cli::{CtlArgs, CtlCommand, CtlModelCommand};
+use crate::cli::{CtlArgs, CtlCommand, CtlModelCommand, TopArgs};
 use crate::exit::{Failure, print};
-use crate::figures::{duration, grouped, scaled};
+use crate::figures::{counted, duration, grouped, scaled};
 use crate::protocol::{
     AskError, Body, Client, Code, DeviceRow, Difference, FlowRow, HostRow, Reloaded, Request,
     ThreadRow,
@@ -22,16 +22,20 @@ use config::Sources;
 /// Time limit for the reply; longer than the server's own limit for opening a model.
 const REPLY_WITHIN: Duration = Duration::from_secs(150);
 
+/// How long a reply may take: a picture of a large table takes a few seconds.
+const SCREEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// Size of the screen that `--once` prints, where the environment does not say it.
+const COLUMNS: usize = 80;
+const LINES: usize = 24;
+
 /// Sends the request and prints the reply.
 ///
 /// # Errors
 /// 69: no instance listens, or it does not support the request. 77: permission denied. 65: a named
 /// thing does not exist.
 pub fn ctl(args: &CtlArgs) -> Result<(), Failure> {
-    let socket = match &args.socket {
-        Some(socket) => socket.clone(),
-        None => configured_socket()?,
-    };
+    let socket = socket(args.socket.as_deref())?;
     let request = request(&args.command)?;
     let client = Client::new(&socket, REPLY_WITHIN);
     let (line, reply) = client.ask(&request).map_err(unanswered)?;
@@ -48,13 +52,11 @@ pub fn ctl(args: &CtlArgs) -> Result<(), Failure> {
     }
 }
 
-/// The socket of the service's configuration.
-///
-/// # Errors
-/// It is switched off.
-pub fn configured_socket() -> Result<PathBuf, Failure> {
+/// This socket, or the one of the service's configuration.
+pub fn socket(named: Option<&Path>) -> Result<PathBuf, Failure> {
     let none = || Failure::config("control.socket is empty; set the socket with --socket PATH");
-    Sources::of_service(None, &[]).socket().ok_or_else(none)
+    let configured = || Sources::of_service(None, &[]).socket();
+    named.map(Path::to_owned).or_else(configured).ok_or_else(none)
 }
 
 fn request(command: &CtlCommand) -> Result<Request, Failure> {
@@ -74,15 +76,18 @@ fn request(command: &CtlCommand) -> Result<Request, Failure> {
         }
         CtlCommand::Confirm => Request::Confirm {},
         CtlCommand::Reopen => Request::Reopen {},
-        CtlCommand::Model(CtlModelCommand::Load { dir, task }) => Request::ModelLoad {
-            // The server has another working directory.
-            dir: std::path::absolute(dir)
-                .map_err(|error| Failure::usage(format!("{}: {error}", dir.display())))?,
-            task: task.clone(),
-        },
+        CtlCommand::Model(CtlModelCommand::Load { dir, task }) => {
+            Request::ModelLoad { dir: absolute(dir)?, task: task.clone() }
+        }
         CtlCommand::Policy(command) => policy::request(command)?,
         CtlCommand::Drain => Request::Drain {},
     })
+}
+
+/// A path for the server, which has another working directory.
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path)
+        .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
 }
 
 /// A request that could not be sent, or whose reply did not come.
@@ -115,27 +120,15 @@ fn page(body: &Body) -> String {
     match body {
         Body::Status(status) => status::page(status),
         Body::Threads(threads) => table(
-            &["thread", "core", "state", "cpu s", "stalls", "packets", "series", "share"],
+            "thread|core|state|cpu s|stalls|packets|series|share",
             threads.iter().map(|thread| thread_row(thread, threads)),
         ),
         Body::Devices(devices) => table(
-            &[
-                "thread",
-                "device",
-                "state",
-                "batches",
-                "series",
-                "failures",
-                "runs on",
-                "last error",
-            ],
+            "thread|device|state|batches|series|failures|runs on|last error",
             devices.iter().map(device_row),
         ),
         Body::Flows(flows) => table(
-            &[
-                "flow", "label", "conf", "by", "proto", "B/s", "pkt/s", "age", "bytes", "packets",
-                "from", "to", "host", "does", "ended",
-            ],
+            "flow|label|conf|by|proto|B/s|pkt/s|age|bytes|packets|from|to|host|does|ended",
             flows.iter().map(flow_row),
         ),
         Body::Metrics(page) => page.clone(),
@@ -144,10 +137,9 @@ fn page(body: &Body) -> String {
             let screen = Screen { top: Some((**top).clone()), ..Screen::default() };
             screen.text(80, 24)
         }
-        Body::Hosts(hosts) => table(
-            &["host", "label", "confidence", "flows", "last label"],
-            hosts.iter().map(host_row),
-        ),
+        Body::Hosts(hosts) => {
+            table("host|label|confidence|flows|last label", hosts.iter().map(host_row))
+        }
         Body::Reloaded(reloaded) => reloaded_page(reloaded),
         Body::PolicyChanged(changed) => policy::changed_line(changed),
         Body::Policy(shown) => policy::page(shown),
@@ -158,8 +150,7 @@ fn page(body: &Body) -> String {
 fn reloaded_page(reloaded: &Reloaded) -> String {
     let row = |what: &'static str| {
         move |row: &Difference| {
-            let [from, to, origin] =
-                [&row.from, &row.to, &row.origin].map(|it| or_dash(it.as_ref()));
+            let [from, to, origin] = [&row.from, &row.to, &row.origin].map(or_dash);
             vec![what.to_owned(), row.key.clone(), from, to, origin]
         }
     };
@@ -167,31 +158,27 @@ fn reloaded_page(reloaded: &Reloaded) -> String {
     let rows = applied.chain(reloaded.needs_restart.iter().map(row("needs restart")));
     let mut page = match reloaded.applied.len() + reloaded.needs_restart.len() {
         0 => String::new(),
-        _ => table(&["what", "key", "before", "read", "where"], rows),
+        _ => table("what|key|before|read|where", rows),
     };
     let model = match reloaded.model_swapped {
         true => "swapped",
         false => "unchanged",
     };
-    // Writing to a string cannot fail.
-    let _ = writeln!(
-        page,
-        "{} keys unchanged; model {}, generation {}: {model}",
+    page += &format!(
+        "{} keys unchanged; model {}, generation {}: {model}\n",
         reloaded.unchanged, reloaded.model, reloaded.model_generation
     );
     if reloaded.policy_changes_gone > 0 {
-        let _ = writeln!(
-            page,
+        page += &format!(
             "{} of the rules by `fenxi ctl policy` {} gone; `fenxi ctl policy undo` brings the old \
-             rules back",
-            status::changes(reloaded.policy_changes_gone as u64),
+             rules back\n",
+            counted(reloaded.policy_changes_gone as u64, "change"),
             if reloaded.policy_changes_gone == 1 { "is" } else { "are" }
         );
     }
     if let Some(seconds) = reloaded.confirm_within_s {
-        let _ = writeln!(
-            page,
-            "the reload will be undone in {seconds} s unless `fenxi ctl confirm` comes first"
+        page += &format!(
+            "the reload will be undone in {seconds} s unless `fenxi ctl confirm` comes first\n"
         );
     }
     page
@@ -205,13 +192,13 @@ fn thread_row(thread: &ThreadRow, all: &[ThreadRow]) -> Vec<String> {
     let share = share(thread.packets, |it| it.packets).or(share(thread.series, |it| it.series));
     vec![
         thread.name.clone(),
-        or_dash(thread.core.as_ref()),
+        or_dash(&thread.core),
         thread.state.clone(),
-        or_dash(thread.cpu_s.map(|seconds| format!("{seconds:.2}")).as_ref()),
+        or_dash(&thread.cpu_s.map(|seconds| format!("{seconds:.2}"))),
         thread.stalls.to_string(),
-        or_dash(thread.packets.as_ref()),
-        or_dash(thread.series.as_ref()),
-        or_dash(share.map(|share| format!("{share:.1} %")).as_ref()),
+        or_dash(&thread.packets),
+        or_dash(&thread.series),
+        or_dash(&share.map(|share| format!("{share:.1} %"))),
     ]
 }
 
@@ -227,17 +214,16 @@ fn device_row(device: &DeviceRow) -> Vec<String> {
         device.series.to_string(),
         device.failures.to_string(),
         device.effective.clone(),
-        or_dash(device.last_error.as_ref()),
+        or_dash(&device.last_error),
     ]
 }
 
 fn flow_row(flow: &FlowRow) -> Vec<String> {
-    let confidence = flow.confidence.map(|it| format!("{it:.2}"));
     vec![
         flow.flow_id.to_string(),
         flow.shown_labels(),
-        or_dash(confidence.as_ref()),
-        or_dash(flow.decided_by.as_ref()),
+        or_dash(&flow.confidence.map(|it| format!("{it:.2}"))),
+        or_dash(&flow.decided_by),
         flow.transport.clone(),
         scaled(flow.bytes_per_s).trim_end().to_owned(),
         scaled(flow.packets_per_s).trim_end().to_owned(),
@@ -246,30 +232,29 @@ fn flow_row(flow: &FlowRow) -> Vec<String> {
         grouped(flow.packets),
         flow.src.clone(),
         flow.dst.clone(),
-        or_dash(flow.host.as_ref()),
-        or_dash(flow.behaviour.as_ref()),
-        or_dash(flow.end_reason.as_ref()),
+        or_dash(&flow.host),
+        or_dash(&flow.behaviour),
+        or_dash(&flow.end_reason),
     ]
 }
 
 fn host_row(host: &HostRow) -> Vec<String> {
-    let confidence = host.confidence.map(|it| format!("{it:.2}"));
     vec![
         host.address.clone(),
-        or_dash(host.label.as_ref()),
-        or_dash(confidence.as_ref()),
+        or_dash(&host.label),
+        or_dash(&host.confidence.map(|it| format!("{it:.2}"))),
         host.flows.to_string(),
         host.last.clone(),
     ]
 }
 
-fn or_dash<T: ToString>(value: Option<&T>) -> String {
-    value.map_or("-".to_owned(), T::to_string)
+fn or_dash(value: &Option<impl ToString>) -> String {
+    value.as_ref().map_or("-".to_owned(), ToString::to_string)
 }
 
-/// Formats rows as aligned columns.
-fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let header = header.iter().map(|&name| name.to_owned()).collect();
+/// Aligned columns; bars separate their names.
+fn table(header: &str, rows: impl Iterator<Item = Vec<String>>) -> String {
+    let header = header.split('|').map(str::to_owned).collect();
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| columns(&row[column]));
@@ -286,6 +271,32 @@ fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     page
 }
 
+/// Shows the live view until the user quits; with `--once`, prints one screen.
+///
+/// # Errors
+/// 69: nothing listens, or there is no terminal. 77: the socket is somebody else's.
+pub fn top(args: &TopArgs) -> Result<(), Failure> {
+    let client = Client::new(&socket(args.socket.as_deref())?, SCREEN_WITHIN);
+    if args.once {
+        return once(&client);
+    }
+    let has_colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let options = Options { interval: Duration::from_secs(u64::from(args.interval)), has_colour };
+    run(client, options).map_err(|error| Failure::unavailable(format!("fenxi top: {error}")))
+}
+
+fn once(client: &Client) -> Result<(), Failure> {
+    // For its exit code, which tells a missing permission from a missing program.
+    client.ask(&Request::Threads {}).map_err(unanswered)?;
+    let top = moment(client, 200).map_err(Failure::unavailable)?;
+    let size = |name: &str, default: usize| {
+        let value = std::env::var(name).ok().and_then(|value| value.parse().ok());
+        value.unwrap_or(default).clamp(1, 1000)
+    };
+    let screen = Screen { top: Some(top), ..Screen::default() };
+    print(&screen.text(size("COLUMNS", COLUMNS), size("LINES", LINES)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -294,7 +305,7 @@ mod tests {
     fn columns_line_up() {
         let rows = [["x", "longer", "1"], ["yy", "", "23"]];
         let rows = rows.iter().map(|row| row.map(str::to_owned).to_vec());
-        assert_eq!(table(&["a", "b", "c"], rows), "a   b       c\nx   longer  1\nyy          23\n");
+        assert_eq!(table("a|b|c", rows), "a   b       c\nx   longer  1\nyy          23\n");
     }
 
     #[test]

@@ -20,7 +20,6 @@ use crate::version::NUMBER;
 /// System administration: commands of an operator.
 const SECTION: &str = "8";
 
-/// The shells whose completions are written.
 const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 
 /// Exit codes, from sysexits(3).
@@ -37,9 +36,6 @@ const EXIT_CODES: [(&str, &str); 9] = [
 ];
 
 /// Writes `DIR/man/*.8`, `DIR/man/fenxi.toml.5` and `DIR/completions/*`.
-///
-/// # Errors
-/// A file cannot be written.
 pub fn manual(args: &ManualArgs) -> Result<(), Failure> {
     let (man, completions) = (args.dir.join("man"), args.dir.join("completions"));
     for dir in [&man, &completions] {
@@ -63,7 +59,6 @@ fn without_help(command: Command) -> Command {
     command.disable_help_subcommand(true).mut_subcommands(without_help)
 }
 
-/// The pages of the command and its subcommands.
 fn pages(command: &Command, dir: &Path) -> Result<(), Failure> {
     let name = command.get_display_name().unwrap_or("fenxi").to_owned();
     write(dir, &format!("{name}.{SECTION}"), |out| page(command, out))?;
@@ -146,7 +141,6 @@ fn all_keys() -> impl Iterator<Item = &'static Key> {
     shown.flat_map(|section| section.keys)
 }
 
-/// fenxi.toml(5).
 fn keys(out: &mut Vec<u8>) -> io::Result<()> {
     let mut roff = Roff::new();
     let source = format!("fenxi {NUMBER}");

@@ -4,8 +4,6 @@
 mod bench;
 mod columns;
 mod compare;
-mod info;
-mod series;
 mod table;
 
 use std::path::Path;
@@ -16,10 +14,8 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use serde_json::{Value, json};
 
 pub use self::bench::bench;
-use self::compare::{Comparison, Model};
-pub use self::info::info;
-use self::series::Samples;
-use crate::cli::{CheckArgs, TryArgs};
+use self::compare::{Comparison, Model, Samples};
+use crate::cli::{CheckArgs, InfoArgs, TryArgs};
 use crate::exit::{Failure, print};
 use crate::sinks;
 use config::{Config, Sources};
@@ -61,9 +57,6 @@ const TRIAL_SLACK: Duration = Duration::from_secs(1);
 
 /// Opens the bundle on the CPU and runs its golden inputs. The outputs are not compared: the trial
 /// shows that the model neither crashes nor hangs.
-///
-/// # Errors
-/// It cannot be opened or run.
 pub fn trial(args: &TryArgs) -> Result<(), Failure> {
     // All three only keep a bad model from harming the machine; the trial is valid without them.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
@@ -80,10 +73,6 @@ pub fn trial(args: &TryArgs) -> Result<(), Failure> {
     checked.map(drop).map_err(|error| Failure::data(format!("{}: {error}", args.dir.display())))
 }
 
-/// Opens a bundle.
-///
-/// # Errors
-/// It is missing or damaged.
 pub fn open(dir: &Path) -> Result<Bundle, Failure> {
     Bundle::open(dir).map_err(|error| match error {
         BundleError::Missing { .. } => Failure::no_input(error.to_string()),
@@ -98,7 +87,6 @@ fn load(config: &Config, dir: &Path) -> Result<Model, Failure> {
     Ok(Model { bundle, device })
 }
 
-/// Compares the model with its golden outputs; an error if they differ.
 fn golden(model: &mut Model, dir: &Path) -> Result<GoldenReport, Failure> {
     let report = check_golden(&model.bundle, model.device.as_mut())
         .map_err(|error| Failure::data(format!("{}: {error}", dir.display())))?;
@@ -114,7 +102,6 @@ fn golden(model: &mut Model, dir: &Path) -> Result<GoldenReport, Failure> {
     )))
 }
 
-/// Returns the other model if both have the same input and the same classes.
 fn comparable(bundle: &Bundle, against: Model) -> Result<Model, Failure> {
     let other = &against.bundle;
     let series = |bundle: &Bundle| {
@@ -144,7 +131,6 @@ fn comparable(bundle: &Bundle, against: Model) -> Result<Model, Failure> {
     )))
 }
 
-/// Compares on the golden inputs, then the tables, then the captures.
 fn compare_all(
     args: &CheckArgs,
     model: &mut Model,
@@ -158,11 +144,11 @@ fn compare_all(
     let mut comparisons =
         vec![Comparison::of("golden inputs".to_owned(), &golden, model, against)?];
     for path in &args.series {
-        let samples = series::of_table(path, &model.bundle)?;
+        let samples = compare::of_table(path, &model.bundle)?;
         comparisons.push(Comparison::of(path.display().to_string(), &samples, model, against)?);
     }
     for path in &args.capture {
-        let samples = series::of_capture(path, &model.bundle)?;
+        let samples = compare::of_capture(path, &model.bundle)?;
         comparisons.push(Comparison::of(path.display().to_string(), &samples, model, against)?);
     }
     Ok(comparisons)
@@ -204,4 +190,124 @@ fn found(report: GoldenReport) -> String {
         "{} rows, largest difference {:.2e}, {} with another class",
         report.rows, report.max_abs_difference, report.argmax_differences
     )
+}
+
+/// `fenxi model info`: what a bundle declares.
+pub fn info(args: &InfoArgs) -> Result<(), Failure> {
+    let bundle = open(&args.dir)?;
+    print(&match args.json {
+        true => format!("{}\n", info_json(&bundle)),
+        false => info_page(&bundle),
+    })
+}
+
+fn info_page(bundle: &Bundle) -> String {
+    let shape = bundle.shape();
+    let mut page = String::new();
+    let mut line = |name: &str, value: String| {
+        page += &format!("{name:15} {value}\n");
+    };
+    line("name", bundle.name().to_owned());
+    line("version", bundle.version().to_owned());
+    line("sha256", bundle.sha256().to_owned());
+    line("precision", bundle.precision().to_owned());
+    line("unit", bundle.unit().to_owned());
+    line("features", bundle.features().join(", "));
+    let (channels, k) = (shape.channels, shape.k);
+    line("input", format!("{}: float32 [N, {channels}, {k}]", bundle.input_name()));
+    if let Some(name) = bundle.context_input_name() {
+        line("context", bundle.context().join(", "));
+        let context = format!("{name}: float32 [N, {}]", shape.context);
+        line("second input", context);
+    }
+    let output = format!("{}: float32 [N, {}]", bundle.output_name(), shape.classes);
+    line("output", output);
+    let midstream = match bundle.midstream() {
+        true => "labelled too",
+        false => "not labelled",
+    };
+    line("midstream flows", midstream.to_owned());
+    line("min_confidence", bundle.min_confidence().to_string());
+    if bundle.depths().len() > 1 {
+        for depth in bundle.depths() {
+            let mut sure = format!("{:<15} sure from {}", depth.elements, depth.confidence);
+            match depth.contradiction {
+                Some(least) if least < 1.0 => sure += &format!(", contradicts ports from {least}"),
+                Some(_) => sure += ", contradicts no port",
+                None => {}
+            }
+            line("depth", sure);
+        }
+    }
+    let ports = bundle.ports().len();
+    let ports = match bundle.is_ports_first() {
+        true => format!("{ports:<15} name flows with their first packets"),
+        false => ports.to_string(),
+    };
+    line("ports", ports);
+    if let Some(hosts) = bundle.hosts() {
+        let text = format!(
+            "by their first {} flows, at least {}, from {}",
+            hosts.flows, hosts.min_flows, hosts.confidence
+        );
+        line("hosts", text);
+    }
+    line("golden rows", bundle.golden().inputs.len().to_string());
+    for label in bundle.labels() {
+        line("label", format!("{:15} {}", label.name, label.taxonomy));
+    }
+    page
+}
+
+fn info_json(bundle: &Bundle) -> Value {
+    let shape = bundle.shape();
+    let input = json!({"name": bundle.input_name(), "shape": ["N", shape.channels, shape.k]});
+    let context = bundle.context_input_name().map(
+        |name| json!({"name": name, "shape": ["N", shape.context], "fields": bundle.context()}),
+    );
+    let depths = bundle.depths().iter();
+    let depths = depths.map(|depth| {
+        json!({
+            "elements": depth.elements,
+            "confidence": decimal(depth.confidence),
+            "contradiction": depth.contradiction.map(decimal),
+        })
+    });
+    let ports = bundle.ports().iter().map(|port| {
+        json!({
+            "protocol": port.protocol,
+            "port": port.port,
+            "label": bundle.labels().get(port.label).map(|label| &label.name),
+            "precision": decimal(port.precision),
+        })
+    });
+    let hosts = bundle.hosts().map(|hosts| {
+        let confidence = decimal(hosts.confidence);
+        json!({"flows": hosts.flows, "min_flows": hosts.min_flows, "confidence": confidence})
+    });
+    let labels = bundle.labels().iter();
+    let labels = labels.map(|label| json!({"name": label.name, "taxonomy": label.taxonomy}));
+    json!({
+        "name": bundle.name(),
+        "version": bundle.version(),
+        "sha256": bundle.sha256(),
+        "precision": bundle.precision(),
+        "unit": bundle.unit(),
+        "features": bundle.features(),
+        "input": input,
+        "context": context,
+        "output": {"name": bundle.output_name(), "shape": ["N", shape.classes]},
+        "midstream": bundle.midstream(),
+        "min_confidence": decimal(bundle.min_confidence()),
+        "depths": depths.collect::<Vec<_>>(),
+        "ports": ports.collect::<Vec<_>>(),
+        "hosts": hosts,
+        "golden_rows": bundle.golden().inputs.len(),
+        "labels": labels.collect::<Vec<_>>(),
+    })
+}
+
+/// The number as the manifest has it: 0.9, not the nearest f32 in sixteen digits.
+fn decimal(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or(f64::from(number))
 }

@@ -2,7 +2,6 @@
 
 mod check;
 mod explain;
-mod index;
 mod stats;
 
 use std::path::Path;
@@ -42,7 +41,6 @@ impl From<ReadError> for Failure {
     }
 }
 
-/// The labels of a bundle, as a run has them.
 fn labels(dir: &Path) -> Result<Arc<[Label]>, Failure> {
     Ok(dataplane::bundle::labels(&super::model::open(dir)?))
 }

@@ -1,14 +1,13 @@
 //! `fenxi profile`: measures how long a device takes for a batch, and recommends batching settings.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::time::Duration;
 
 use accel::Bundle;
-use accel::profile::{Measured, Point, ProfileFile, R_SQUARED_MIN, Recommendation, measure};
-use serde::Serialize;
+use accel::profile::{Measured, ProfileFile, R_SQUARED_MIN, Recommendation, measure};
+use serde_json::{Value, json};
 
-use super::devices::{config_for, to_json};
+use super::devices::config_for;
 use crate::cli::ProfileArgs;
 use crate::exit::{Failure, print, remark};
 use crate::machine::Machine;
@@ -21,10 +20,6 @@ use dataplane::session::session;
 const TIMEOUT_MS_MIN: f64 = 0.1;
 
 /// Measures the device, prints the result, and writes the profile to the file of `--out`.
-///
-/// # Errors
-/// The configuration, the model, the library or the device cannot be used, or the file cannot be
-/// written.
 pub fn profile(args: &ProfileArgs) -> Result<(), Failure> {
     let config = config_for(&args.config, &args.config.sets, &args.device)?;
     let bundle = open_named_bundle(&config, args.model.as_deref())?;
@@ -38,7 +33,7 @@ pub fn profile(args: &ProfileArgs) -> Result<(), Failure> {
         latency_goal: args.latency_goal_ms,
         file: &file,
     };
-    let page = if args.json { to_json(&found.object())? } else { found.page() };
+    let page = if args.json { format!("{}\n", found.json()?) } else { found.page() };
     print(&page)?;
     if file.r_squared < R_SQUARED_MIN {
         remark(&format!(
@@ -97,7 +92,6 @@ fn resident_kib() -> u64 {
     resident.and_then(|kib| kib.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
 }
 
-/// The report.
 struct Found<'a> {
     file: &'a ProfileFile,
     measured: &'a Measured,
@@ -105,38 +99,20 @@ struct Found<'a> {
     recommendation: Recommendation,
 }
 
-#[derive(Serialize)]
-struct Object<'a> {
-    #[serde(flatten)]
-    file: &'a ProfileFile,
-    deviation: f64,
-    knee: Point,
-    latency_goal_ms: Option<f64>,
-    recommendation: Recommended<'a>,
-}
-
-#[derive(Serialize)]
-struct Recommended<'a> {
-    batch_sizes: &'a [usize],
-    timeout_ms: f64,
-    largest: usize,
-    meets_goal: bool,
-}
-
 impl Found<'_> {
-    fn object(&self) -> Object<'_> {
-        Object {
-            file: self.file,
-            deviation: self.measured.deviation(self.file.profile()),
-            knee: self.measured.knee(),
-            latency_goal_ms: self.latency_goal.map(|goal| goal.as_secs_f64() * 1e3),
-            recommendation: Recommended {
-                batch_sizes: &self.recommendation.batch_sizes,
-                timeout_ms: self.timeout_ms(),
-                largest: self.recommendation.largest,
-                meets_goal: self.recommendation.meets_goal,
-            },
-        }
+    fn json(&self) -> Result<Value, Failure> {
+        let file = serde_json::to_value(self.file);
+        let mut object = file.map_err(|error| Failure::software(error.to_string()))?;
+        object["deviation"] = json!(self.measured.deviation(self.file.profile()));
+        object["knee"] = json!(self.measured.knee());
+        object["latency_goal_ms"] = json!(self.latency_goal.map(|goal| goal.as_secs_f64() * 1e3));
+        object["recommendation"] = json!({
+            "batch_sizes": self.recommendation.batch_sizes,
+            "timeout_ms": self.timeout_ms(),
+            "largest": self.recommendation.largest,
+            "meets_goal": self.recommendation.meets_goal,
+        });
+        Ok(object)
     }
 
     /// The timeout in milliseconds, as `analytics.timeout_ms` takes it.
@@ -146,7 +122,6 @@ impl Found<'_> {
         ((ms * 1e3).floor() / 1e3).max(TIMEOUT_MS_MIN)
     }
 
-    /// The report as text.
     fn page(&self) -> String {
         let file = self.file;
         let mut page = format!(
@@ -161,11 +136,9 @@ impl Found<'_> {
             "class/s",
             "batches",
         );
-        // Writing to a string cannot fail.
         for point in self.measured.points() {
-            let _ = writeln!(
-                page,
-                "{:>6}  {:>11.1}  {:>8.1}  {:>9.0}  {:>7}",
+            page += &format!(
+                "{:>6}  {:>11.1}  {:>8.1}  {:>9.0}  {:>7}\n",
                 point.rows,
                 point.median_us,
                 point.min_us,
@@ -175,27 +148,24 @@ impl Found<'_> {
         }
         let (line, knee) = (file.profile(), self.measured.knee());
         let deviation = self.measured.deviation(line) * 100.0;
-        let _ = writeln!(
-            page,
-            "\nlatency  T0 + T1·b = {:.1} µs + {:.2} µs · b, no more than {deviation:.0} % off",
+        page += &format!(
+            "\nlatency  T0 + T1·b = {:.1} µs + {:.2} µs · b, no more than {deviation:.0} % off\n",
             line.t0_us, line.t1_us
         );
-        let _ = writeln!(
-            page,
-            "fit      R² {:.3}, batchiness {:.2} at {}",
+        page += &format!(
+            "fit      R² {:.3}, batchiness {:.2} at {}\n",
             file.r_squared,
             file.batchiness,
             self.measured.points().last().map_or(1, |point| point.rows)
         );
-        let _ = writeln!(page, "knee     batch of {}, {:.0} class/s", knee.rows, knee.throughput());
-        let _ = writeln!(page, "memory   {:.1} MiB", file.memory_kib as f64 / 1024.0);
+        page += &format!("knee     batch of {}, {:.0} class/s\n", knee.rows, knee.throughput());
+        page += &format!("memory   {:.1} MiB\n", file.memory_kib as f64 / 1024.0);
         let goal = self.latency_goal.map_or("without a latency goal".to_owned(), |goal| {
             format!("for a latency goal of {} ms", goal.as_secs_f64() * 1e3)
         });
-        let _ = writeln!(
-            page,
+        page += &format!(
             "\nrecommended {goal}:\n  analytics.batch_sizes = {:?}\n  analytics.timeout_ms = {}\n  \
-             largest batch {}",
+             largest batch {}\n",
             self.recommendation.batch_sizes,
             self.timeout_ms(),
             self.recommendation.largest

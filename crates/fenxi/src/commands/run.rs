@@ -20,6 +20,8 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let loaded = sources.load()?.live();
     let mut config = loaded.config.clone();
     let flow = &mut config.flow;
+    // A seed that senders of packets cannot guess.
+    let random = || RandomState::new().build_hasher().finish();
     flow.hash_seed = flow.hash_seed.or_else(|| Some(random()));
     log::start(&config.log)?;
     let outcome = run::run(&Plan { sources, loaded, config: &config, args })?;
@@ -36,12 +38,5 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         true => print(&format!("{}\n", summary.to_json())),
         false => remark(&summary.to_text()),
     };
-    let failures = [outcome.failure, printed.err()];
-    let failure = failures.into_iter().flatten().reduce(Failure::and);
-    failure.map_or(Ok(()), Err)
-}
-
-/// A seed that senders of packets cannot guess.
-fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
+    Failure::all([outcome.failure, printed.err()])
 }

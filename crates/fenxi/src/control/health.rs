@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use super::collector::{Collector, Life, STALLED_AFTER, Watched};
-use super::view::PipelineSums;
 use super::{Facts, State};
 use crate::protocol::CheckRow;
 use crate::sinks::Report;
@@ -20,11 +19,11 @@ pub struct Health {
 }
 
 impl Health {
-    /// The health by the snapshots. A sum that does not close, or one of several devices or
-    /// interfaces that is down, makes it degraded, not unready.
+    /// The health by the snapshots. A sum that does not close (not `is_balanced`), or one of several
+    /// devices or interfaces that is down, makes it degraded, not unready.
     pub fn new(
         collector: &Collector,
-        pipelines: &[PipelineSums],
+        is_balanced: bool,
         facts: &Facts,
         is_draining: bool,
         run_state: &RuntimeState,
@@ -40,7 +39,7 @@ impl Health {
             None => devices(collector),
         };
         let away = interfaces_away(collector, facts);
-        let is_whole = pipelines.iter().all(|sums| sums.balance.is_closed())
+        let is_whole = is_balanced
             && collector.sinks.iter().all(Report::is_balanced)
             && faults(collector).next().is_none()
             && devices_down(collector).is_empty()

@@ -52,9 +52,7 @@ fn a_wrong_line_is_named_and_nothing_is_changed() {
     let mut rules = rules_with(&["io.mode=mark", "mark.mask=0xff000000"]);
     rules.change("add name = \"a\", label = \"DNS\"").unwrap();
     let before = (texts(&rules), rules.version().policy);
-    let refused = |rules: &mut Rules, text: &str| match rules.change(text).unwrap_err() {
-        Refused { why, .. } => why,
-    };
+    let refused = |rules: &mut Rules, text: &str| rules.change(text).unwrap_err().why;
     for (text, why) in [
         ("", "there is no change"),
         ("ad drop = true", "\"ad\" is no change"),
@@ -170,9 +168,7 @@ fn counted_rules_keep_their_places_while_numbers_mean_the_same() {
 fn a_rule_names_the_interface_for_copies() {
     let inline = ["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"];
     let add = "add mirror = \"copy\"";
-    let refused = |set: &[&str]| match rules_with(set).change(add).unwrap_err() {
-        Refused { why, .. } => why,
-    };
+    let refused = |set: &[&str]| rules_with(set).change(add).unwrap_err().why;
     let said = refused(&inline);
     assert!(
         said.starts_with("there is no mirror \"copy\", because policy.mirror is empty; "),

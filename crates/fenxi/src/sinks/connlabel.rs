@@ -4,7 +4,6 @@
 //! labels stay as they are.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -19,28 +18,25 @@ use netfilter::connections::{self, Wording};
 use netfilter::connlabel::{LABELS, Names, PLACES, default_file};
 use netfilter::conntrack::Change;
 use netfilter::counts::{Cause, Counts};
-use netfilter::writer::{StartError, Writer};
 use policy::{Label, LabelRule, Names as LabelNames};
-use rustix::thread::CapabilitySet;
 
 use super::netfilter::{
-    Explained, Figures, NO_CONNECTION, OF_CONNECTIONS, Places, WriterSink, finish, missing,
-    newest_error, tuple,
+    ConnectionWriter, Explained, Figures, NO_CONNECTION, OF_CONNECTIONS, Places, Row, Writers,
+    connections_line, connections_sentence, newest_error, tuple,
 };
 use super::{
     Commit, KernelPart, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums, place_of,
     task_names,
 };
 use crate::exit::Failure;
-use crate::figures::grouped;
 use crate::protocol::Written;
 
 const WORDING: Wording = Wording { doing: "labelling connections", what: "connection labels" };
 
-/// Changes nothing.
 const NOTHING: Change = Change::Labels { bits: 0, mask: 0 };
 
 const FIGURES: Figures = Figures {
+    sink: "connlabels",
     unit: "labels",
     total: [
         "fenxi_connlabels_total",
@@ -62,6 +58,15 @@ const FIGURES: Figures = Figures {
     fates: OF_CONNECTIONS,
     causes: &[Cause::Permission, Cause::NoMemory, Cause::NoLabels, Cause::Unanswered, Cause::Other],
     labels: [&[], &["outcome"], &["cause"]],
+    sums: &[
+        "connlabels_asked",
+        "connlabels_written",
+        "connlabels_kept",
+        "connlabels_not_found",
+        "connlabels_failed",
+        "connlabels_dropped",
+    ],
+    status: (4, "connlabels_lost"),
 };
 
 config::section! {
@@ -83,14 +88,12 @@ config::section! {
     queue: usize = restart "queue", integer(64, 1 << 20), "16384", "updates";
 }
 
-/// One entry of `connlabel.class`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConnlabelMapping {
     /// Label of a model, or a taxonomy.
     pub label: String,
     /// Label of the connection: its name or its number.
     pub connlabel: String,
-    /// Where the entry was set.
     pub origin: Origin,
 }
 
@@ -117,7 +120,6 @@ fn check(settings: &Settings, problems: &mut Vec<String>) {
 /// Labels of connections, where `connlabel.class` has entries.
 pub struct Connlabels;
 
-/// Which labels a configuration asks for.
 #[cfg(test)]
 pub fn class_labels(
     config: &Config,
@@ -225,7 +227,6 @@ fn unknown(config: &Connlabel, row: &ConnlabelMapping, names: &Names) -> String 
     }
 }
 
-/// Whether a live run labels connections.
 fn is_wanted(config: &Config) -> bool {
     !config.section::<Connlabel>().class.is_empty()
 }
@@ -244,7 +245,7 @@ impl SinkKind for Connlabels {
         let part = is_wanted(config).then(|| KernelPart {
             check: "connlabel",
             subject: "ctnetlink".to_owned(),
-            probed: probe(),
+            probed: connections::open(NOTHING, WORDING).map(drop),
             done: "the kernel accepts labels of connections from this process".to_owned(),
         });
         part.into_iter().collect()
@@ -258,39 +259,30 @@ impl SinkKind for Connlabels {
         let Some(labels) = ClassLabels::of(start.config, start.labels)? else {
             return Ok(Some(Box::new(Off)));
         };
-        let socket = connections::open(NOTHING, WORDING)?;
         let masks = Arc::new(Mutex::new(labels.masks()));
-        let overwrites = Arc::new(AtomicBool::new(labels.overwrites));
         let shared = masks.clone();
-        let write = connections::writer(socket, overwrites.clone(), move |word| {
-            let (task, bit) = parts(word);
-            let masks = shared.lock().unwrap_or_else(PoisonError::into_inner);
-            Change::Labels { bits: 1 << bit, mask: masks[task] }
-        });
-        let writer = Writer::start("connlabels", labels.words(), config.queue, write)?;
+        let writer = ConnectionWriter::start(
+            "connlabels",
+            (NOTHING, WORDING),
+            config.queue,
+            labels.words(),
+            labels.overwrites,
+            move |word| {
+                let (task, bit) = parts(word);
+                let masks = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                Change::Labels { bits: 1 << bit, mask: masks[task] }
+            },
+        )?;
         Ok(Some(Box::new(Control {
-            writer: Arc::new(writer),
-            zone: start.config.mark.zone,
+            writers: Writers::new(vec![(None, writer.words.clone())], start.config.mark.zone),
+            writer,
             masks,
-            overwrites,
             labels: start.labels.to_vec(),
-            workers: AtomicI64::new(0),
         })))
     }
 
     fn rights(&self, config: &Config, _: Option<&Path>) -> Rights {
-        let mut rights = Rights::none();
-        if is_wanted(config) {
-            rights.capabilities = CapabilitySet::NET_ADMIN;
-        }
-        rights
-    }
-
-    fn probe(&self, config: &Config, _: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
-        match is_wanted(config) {
-            true => Ok(probe()?),
-            false => Ok(()),
-        }
+        Rights::of_netfilter(is_wanted(config))
     }
 
     fn check_labels(&self, config: &Config, labels: &[Arc<[Label]>]) -> Result<(), Error> {
@@ -304,25 +296,13 @@ impl SinkKind for Connlabels {
     fn status_line(&self, sums: &Sums) -> Option<String> {
         sums.get("connlabels_asked")?;
         let names = ["connlabels_written", "connlabels_kept", "connlabels_not_found"];
-        let [written, kept, not_found] =
-            names.map(|name| grouped(sums.get(name).copied().unwrap_or_default()));
-        Some(format!(
-            "connlabels {written} written, {kept} kept as they were, {not_found} without a \
-             connection"
-        ))
+        let sums = names.map(|name| sums.get(name).copied().unwrap_or_default());
+        Some(connections_line("connlabels", sums))
     }
 
     fn losses(&self) -> Option<(&'static str, &'static str)> {
         Some(("connlabels_lost", "connlabels"))
     }
-}
-
-/// Whether the kernel takes labels from us, in the network namespace of the calling thread.
-///
-/// # Errors
-/// The capability or the kernel's part is not to be had.
-fn probe() -> Result<(), StartError> {
-    connections::open(NOTHING, WORDING).map(drop)
 }
 
 /// A run that writes no labels of connections: it has neither the right nor the thread, and a
@@ -351,38 +331,26 @@ impl SinkControl for Off {
 }
 
 struct Control {
-    writer: Arc<Writer>,
-    /// Where conntrack has the connections.
-    zone: u16,
+    /// Has only the writer below.
+    writers: Writers,
+    writer: ConnectionWriter,
     masks: Arc<Mutex<Masks>>,
-    overwrites: Arc<AtomicBool>,
     /// By task.
     labels: Vec<Arc<[Label]>>,
-    /// Flow workers; each may hold one label.
-    workers: AtomicI64,
 }
 
 impl SinkControl for Control {
     fn worker_half(&self) -> Option<Box<dyn Sink>> {
-        self.workers.fetch_add(1, Ordering::Relaxed);
-        Some(Box::new(WriterSink {
-            writers: [self.writer.clone()].into(),
-            zone: self.zone,
-            places: Places::of(self.labels.iter().map(|labels| labels.len())),
-            by_rule: super::netfilter::ByRule::Nothing,
-            replaces: true,
-            behaviours: Arc::default(),
-        }))
+        Some(Box::new(self.writers.half(Places::of_labels(&self.labels))))
     }
 
     fn report(&self) -> Report {
-        let counts = self.writer.counts();
-        let workers = self.workers.load(Ordering::Relaxed);
-        report(&counts, missing(&self.writer, &counts, workers))
+        let rows = self.writers.rows();
+        report(&rows, self.writers.missing(&rows))
     }
 
     fn explain(&self, flow: &FlowName, classes: &[Option<u16>]) -> Vec<Written> {
-        let places = Places::of(self.labels.iter().map(|labels| labels.len()));
+        let places = Places::of_labels(&self.labels);
         let masks = *self.masks.lock().unwrap_or_else(PoisonError::into_inner);
         let tasks = (0..).map(TaskId).zip(classes).zip(masks).filter(|(_, mask)| *mask != 0);
         tasks
@@ -396,7 +364,8 @@ impl SinkControl for Control {
                 };
                 let place = class.and_then(|class| places.of_class(task, class));
                 let is_meant = |word| parts(word).0 == task.index();
-                explained.of(&self.writer, tuple(flow, self.zone), place, is_meant)
+                let tuple = tuple(flow, self.writers.zone);
+                explained.of(&self.writer.words, tuple, place, is_meant)
             })
             .collect()
     }
@@ -412,38 +381,25 @@ impl SinkControl for Control {
             overwrites: false,
         });
         let (writer, masks) = (self.writer.clone(), self.masks.clone());
-        let overwrites = self.overwrites.clone();
         Ok(Some(Box::new(move || {
             let mut masks = masks.lock().unwrap_or_else(PoisonError::into_inner);
             masks.iter_mut().zip(after.masks()).for_each(|(mask, more)| *mask |= more);
             drop(masks);
-            writer.change(after.words());
-            overwrites.store(after.overwrites, Ordering::Relaxed);
+            writer.change(after.words(), after.overwrites);
         })))
     }
 
     fn finish(&self, ended: Instant) -> Result<(), Failure> {
-        finish(std::slice::from_ref(&self.writer), ended);
+        self.writers.finish(ended);
         Ok(())
     }
 }
 
-fn report(counts: &Counts, missing: i64) -> Report {
+fn report(rows: &[Row<'_>], missing: i64) -> Report {
+    let (_, counts) = &rows[0];
     let no_labels = counts.failed_by(Cause::NoLabels);
-    let others = counts.failed() - no_labels;
-    let lost_labels = counts.failed() + counts.dropped + counts.not_found;
-    let lost = |what, count, why: String| Lost { what, count, why };
-    let sums = vec![
-        ("connlabels_asked", counts.asked),
-        ("connlabels_written", counts.written),
-        ("connlabels_kept", counts.kept),
-        ("connlabels_not_found", counts.not_found),
-        ("connlabels_failed", counts.failed()),
-        ("connlabels_dropped", counts.dropped),
-    ];
+    let lost = |what, count, why| Lost { what, count, why };
     Report {
-        metrics: FIGURES.families(&[(None, counts.clone())]),
-        balance: Some(("connlabels", missing)),
         losses: vec![
             lost(
                 "connections have no room for labels",
@@ -452,25 +408,19 @@ fn report(counts: &Counts, missing: i64) -> Report {
                  have room"
                     .to_owned(),
             ),
-            lost("the kernel refuses labels of connections", others, newest_error(counts)),
             lost(
+                "the kernel refuses labels of connections",
+                counts.failed() - no_labels,
+                newest_error(counts),
+            ),
+            Lost::new(
                 "labels of connections are dropped because their queue is full; see \
                  connlabel.queue",
                 counts.dropped,
-                String::new(),
             ),
         ],
-        status: [&sums[..4], &[("connlabels_lost", lost_labels)]].concat(),
-        live_text: Some(format!(
-            "connlabels: {} written, {} kept, {} without a connection, {} refused, {} dropped",
-            counts.written,
-            counts.kept,
-            counts.not_found,
-            counts.failed(),
-            counts.dropped
-        )),
-        live_summary: sums,
-        ..Report::default()
+        live_text: Some(connections_sentence("connlabels", counts)),
+        ..FIGURES.report(rows, missing)
     }
 }
 
@@ -503,7 +453,7 @@ mod tests {
     fn what_has_no_connection_is_lost_as_with_marks() {
         let mut counts = Counts::none();
         (counts.asked, counts.written, counts.not_found, counts.dropped) = (7, 4, 2, 1);
-        let status = report(&counts, 0).status;
+        let status = report(&[(None, counts)], 0).status;
         assert!(status.contains(&("connlabels_lost", 3)), "{status:?}");
     }
 

@@ -30,13 +30,9 @@ use crate::metric::Family;
 use crate::protocol::{Reply, Request, Sums, Written};
 use crate::unix_socket::UnixSocket;
 
-/// What sinks are started with.
 pub struct Start<'a> {
-    /// The checked configuration.
     pub config: &'a Config,
-    /// Names of the tasks and of their classes.
     pub names: &'a Arc<[TaskNames]>,
-    /// The classes of each task with their taxonomies.
     pub labels: &'a [Arc<[Label]>],
     /// The hosts of the run, where the model names hosts.
     pub hosts: Option<&'a SharedHosts>,
@@ -60,7 +56,6 @@ impl Start<'_> {
     }
 }
 
-/// What a replay starts its sinks with.
 pub struct ReplayStart {
     /// A full queue holds up the replay.
     pub waits: bool,
@@ -70,7 +65,6 @@ pub struct ReplayStart {
 
 /// A kind of sink, whether a run has one or not.
 pub trait SinkKind: Sync {
-    /// Its sections of the configuration.
     fn sections(&self) -> &'static [&'static Section] {
         &[]
     }
@@ -100,17 +94,11 @@ pub trait SinkKind: Sync {
     /// Whether a live run could start the sink, found without starting it and without leaving
     /// anything behind. Files that are `is_exempt` are not examined: a run writes them now, or the
     /// service's unit makes their folder.
-    ///
-    /// # Errors
-    /// As [`SinkKind::start`].
-    fn probe(&self, _config: &Config, _is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
-        Ok(())
+    fn probe(&self, config: &Config, _is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
+        self.kernel_parts(config).into_iter().try_for_each(|part| Ok(part.probed?))
     }
 
     /// Checks the labels in the sink's keys against those of each task's model.
-    ///
-    /// # Errors
-    /// A key names a label that no model has.
     fn check_labels(&self, _config: &Config, _labels: &[Arc<[Label]>]) -> Result<(), Error> {
         Ok(())
     }
@@ -133,39 +121,30 @@ pub trait SinkKind: Sync {
     }
 }
 
-/// A part of the kernel that a sink needs.
 pub struct KernelPart {
-    /// Name of the check.
     pub check: &'static str,
-    /// What was checked.
     pub subject: String,
-    /// Whether this process can use it.
     pub probed: Result<(), StartError>,
     /// What to say if it can.
     pub done: String,
 }
 
-/// Rights that a sink needs once the ports of a run are open.
 pub struct Rights {
-    /// Capabilities.
     pub capabilities: CapabilitySet,
     /// Files that are written, moved on, and reopened.
     pub written: Vec<PathBuf>,
-    /// TCP ports that connections are made to.
     pub connects: Connects,
 }
 
 /// TCP ports that connections may be made to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Connects {
-    /// These.
     Ports(Vec<u16>),
     /// All: a broker of Kafka names others.
     Any,
 }
 
 impl Connects {
-    /// What either allows.
     pub fn or(self, other: Connects) -> Connects {
         match (self, other) {
             (Connects::Ports(mut ports), Connects::Ports(more)) => {
@@ -178,7 +157,6 @@ impl Connects {
 }
 
 impl Default for Connects {
-    /// None.
     fn default() -> Connects {
         Connects::Ports(Vec::new())
     }
@@ -205,6 +183,12 @@ impl Rights {
             written: Vec::new(),
             connects: Connects::default(),
         }
+    }
+
+    /// The right to change the kernel's netfilter, for a sink that is wanted.
+    pub fn of_netfilter(is_wanted: bool) -> Rights {
+        let capability = if is_wanted { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() };
+        Rights { capabilities: capability, ..Rights::none() }
     }
 }
 
@@ -240,9 +224,6 @@ pub trait SinkControl: Send + Sync {
 
     /// What another configuration makes of the sink, prepared and without effect yet; `None`: it
     /// changes nothing here.
-    ///
-    /// # Errors
-    /// The configuration does not fit.
     fn prepare(&self, _now: &Config, _next: &Config) -> Result<Option<Commit>, Error> {
         Ok(None)
     }
@@ -265,10 +246,8 @@ pub trait SinkControl: Send + Sync {
 /// Brings into use what [`SinkControl::prepare`] has made. It cannot fail.
 pub type Commit = Box<dyn FnOnce() + Send>;
 
-/// What a sink has counted, at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// Its metrics with their samples.
     pub metrics: Vec<Family>,
     /// What it was asked for less what it accounts for, by name: above 0 is missing, below 0 is too
     /// much.
@@ -291,19 +270,23 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether nothing is missing and nothing too much.
     pub fn is_balanced(&self) -> bool {
         self.balance.is_none_or(|(_, missing)| missing == 0)
     }
 }
 
-/// Something that gets lost.
 #[derive(Debug, Clone)]
 pub struct Lost {
     /// Reads "records are dropped".
     pub what: &'static str,
-    /// How many were lost by now.
     pub count: u64,
     /// The reason, where it is known; or empty.
     pub why: String,
+}
+
+impl Lost {
+    /// With no reason to give.
+    pub fn new(what: &'static str, count: u64) -> Lost {
+        Lost { what, count, why: String::new() }
+    }
 }

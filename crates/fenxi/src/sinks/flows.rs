@@ -19,7 +19,6 @@ use crate::exit::Failure;
 /// Records that may wait for the control thread.
 const QUEUE: usize = 1024;
 
-/// Flows that are remembered.
 const REMEMBERED: usize = 4096;
 
 /// Flows that go on and whose records so far are summed up.
@@ -40,10 +39,7 @@ struct FlowControl(RecentFlows);
 
 impl SinkControl for FlowControl {
     fn worker_half(&self) -> Option<Box<dyn Sink>> {
-        Some(match self.0.only {
-            Some(wanted) => Box::new(Watch { wanted, recent: self.0.clone() }),
-            None => Box::new(FlowTap { records: self.0.sender.clone() }),
-        })
+        Some(Box::new(FlowTap(self.0.clone())))
     }
 
     fn tick(&self) {
@@ -67,7 +63,6 @@ impl RecentFlows {
         RecentFlows { only: Some(wanted), ..RecentFlows::new() }
     }
 
-    /// None yet.
     pub fn new() -> RecentFlows {
         let (sender, records) = bounded(QUEUE);
         let recent = Recent {
@@ -87,7 +82,6 @@ impl RecentFlows {
     }
 }
 
-/// What is known of recent flows.
 pub struct Recent {
     records: Receiver<Record>,
     flows: HashMap<u64, Known>,
@@ -97,12 +91,9 @@ pub struct Recent {
     reported: HashMap<u64, Counts>,
 }
 
-/// What records said of a flow.
 #[derive(Debug, Clone)]
 pub struct Known {
-    /// The flow.
     pub flow: FlowName,
-    /// Its label.
     pub decision: Option<Decision>,
     /// The labels of the tasks behind the first, by their numbers.
     pub others: BTreeMap<u8, Decision>,
@@ -110,22 +101,18 @@ pub struct Known {
     pub labelled_us: Option<i64>,
     /// Time of the last packet that a record counts, µs.
     pub last_us: i64,
-    /// Packets and bytes of its records so far.
     pub counts: Counts,
     /// TCP that was not seen from its first SYN on.
     pub midstream: bool,
     /// Only one side has taken part.
     pub is_half_open: bool,
-    /// What it did, by its last record.
     pub behaviour: Behaviour,
     /// Why it ended; `None`: it goes on, as far as is known.
     pub ended: Option<EndReason>,
-    /// The series, if records carry it.
     pub series: Option<Box<SeriesRecord>>,
 }
 
 impl Known {
-    /// The class of its label of a task.
     pub fn class_of(&self, task: usize) -> Option<u16> {
         let decision = match task {
             0 => self.decision,
@@ -135,36 +122,25 @@ impl Known {
     }
 }
 
-/// The data path's end.
-struct FlowTap {
-    records: Sender<Record>,
-}
+struct FlowTap(RecentFlows);
 
 impl Sink for FlowTap {
-    /// Never waits: where the control thread is behind, the record is left out.
+    /// A live run never waits: where the control thread is behind, the record is left out.
     fn record(&mut self, record: &Record) {
+        if let Some(wanted) = self.0.only {
+            if wanted.is_of(record.flow()) {
+                self.0.lock().remember(record.clone());
+            }
+            return;
+        }
         // The table has the behaviour of a live flow, and the record the behaviour of a flow that
         // has ended.
-        if self.records.is_full() || matches!(record, Record::Behaviour(_)) {
+        if self.0.sender.is_full() || matches!(record, Record::Behaviour(_)) {
             return;
         }
         // A series is a copy on the heap, but only where records carry series, which then are on
         // the heap themselves.
-        let _ = self.records.try_send(record.clone());
-    }
-}
-
-/// The data path's end in a replay that explains a flow.
-struct Watch {
-    wanted: Wanted,
-    recent: RecentFlows,
-}
-
-impl Sink for Watch {
-    fn record(&mut self, record: &Record) {
-        if self.wanted.is_of(record.flow()) {
-            self.recent.lock().remember(record.clone());
-        }
+        let _ = self.0.sender.try_send(record.clone());
     }
 }
 
@@ -175,23 +151,22 @@ impl Recent {
         self.reported.get(&flow_id).copied().unwrap_or_default()
     }
 
-    /// A flow that was heard of.
     pub fn of(&self, flow_id: u64) -> Option<&Known> {
         self.flows.get(&flow_id)
     }
 
     /// Flows that have ended, the latest first.
     pub fn ended(&self) -> impl Iterator<Item = &Known> {
-        let latest = self.order.iter().rev();
-        let known = latest.filter_map(|flow_id| self.flows.get(flow_id));
-        known.filter(|known| known.ended.is_some())
+        self.latest().filter(|known| known.ended.is_some())
     }
 
     /// The flows that are meant, the latest first.
     pub fn find<'a>(&'a self, wanted: &'a Wanted) -> impl Iterator<Item = &'a Known> {
-        let latest = self.order.iter().rev();
-        let known = latest.filter_map(|flow_id| self.flows.get(flow_id));
-        known.filter(|known| wanted.is_of(&known.flow))
+        self.latest().filter(|known| wanted.is_of(&known.flow))
+    }
+
+    fn latest(&self) -> impl Iterator<Item = &Known> {
+        self.order.iter().rev().filter_map(|flow_id| self.flows.get(flow_id))
     }
 
     /// Takes in what was offered, at most what the queue holds.
@@ -241,18 +216,14 @@ impl Recent {
                 known.behaviour = flow.behaviour;
                 known.ended = is_final.then_some(flow.reason);
                 known.series = flow.series.or(known.series.take());
-                self.sum_up(flow.flow.flow_id, &flow.counts, is_final);
+                let (flow_id, has_room) = (flow.flow.flow_id, self.reported.len() < REPORTED);
+                if is_final {
+                    self.reported.remove(&flow_id);
+                } else if has_room || self.reported.contains_key(&flow_id) {
+                    add(self.reported.entry(flow_id).or_default(), &flow.counts);
+                }
             }
             Record::Behaviour(_) => {}
-        }
-    }
-
-    /// Keeps the sums of a flow that goes on.
-    fn sum_up(&mut self, flow_id: u64, counts: &Counts, is_final: bool) {
-        if is_final {
-            self.reported.remove(&flow_id);
-        } else if self.reported.len() < REPORTED || self.reported.contains_key(&flow_id) {
-            add(self.reported.entry(flow_id).or_default(), counts);
         }
     }
 
@@ -269,7 +240,6 @@ impl Recent {
     }
 }
 
-/// Adds counts.
 pub fn add(sum: &mut Counts, counts: &Counts) {
     for way in 0..2 {
         sum.packets[way] += counts.packets[way];
@@ -322,8 +292,7 @@ mod tests {
 
     fn sample() -> (FlowTap, RecentFlows) {
         let recent = RecentFlows::new();
-        let records = recent.sender.clone();
-        (FlowTap { records }, recent)
+        (FlowTap(recent.clone()), recent)
     }
 
     #[test]

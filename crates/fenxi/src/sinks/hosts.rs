@@ -4,7 +4,6 @@
 //! records counts labels in it, so that a host's record follows the label that caused it; if no
 //! records are written, a separate thread does ([`control`]). The data path does no extra work.
 
-mod address;
 mod control;
 mod evidence;
 mod table;
@@ -13,7 +12,6 @@ mod tests;
 
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use accel::HostLabels;
@@ -22,21 +20,17 @@ use dataplane::tasks::OpenTask;
 use flowmgr::TaskId;
 use flowmgr::record::Record;
 
-pub use address::host_of;
 pub use control::Hosts;
 pub use table::HostRecord;
-use table::{HOSTS_MAX, HostFlow, HostState, HostSums, HostTable};
+use table::{HOSTS_MAX, HostFlow, HostTable};
 
 /// The hosts of a run, shared by the thread that counts labels and the control thread.
 #[derive(Clone, Debug)]
 pub struct SharedHosts {
     table: Arc<Mutex<HostTable>>,
     /// The task whose labels count.
-    task: TaskId,
-    /// Where hosts are, if that is configured.
+    pub task: TaskId,
     networks: Arc<[Network]>,
-    /// Labelled flows that found the queue of the thread full.
-    dropped: Arc<AtomicU64>,
 }
 
 impl SharedHosts {
@@ -55,12 +49,10 @@ impl SharedHosts {
         networks: &[Network],
         most: NonZeroUsize,
     ) -> SharedHosts {
-        let table = HostTable::new(rules, labels, most);
         SharedHosts {
-            table: Arc::new(Mutex::new(table)),
+            table: Arc::new(Mutex::new(HostTable::new(rules, labels, most))),
             task: TaskId::FIRST,
             networks: networks.into(),
-            dropped: Arc::default(),
         }
     }
 
@@ -74,40 +66,104 @@ impl SharedHosts {
         HostFlow::of(record, self.task, &self.networks)
     }
 
-    fn take_flow(&self, flow: &HostFlow) {
-        self.lock().take(flow);
-    }
-
-    fn drop_flow(&self) {
-        self.dropped.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The task whose labels count.
-    pub fn task(&self) -> TaskId {
-        self.task
-    }
-
-    fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
-    }
-
-    fn sums(&self) -> HostSums {
-        self.lock().sums()
-    }
-
-    fn name(&self, host: IpAddr) -> Option<u16> {
-        self.lock().name(host)
-    }
-
-    /// Those that `is_wanted`, latest labels first.
-    fn states(&self, is_wanted: impl Fn(&HostState) -> bool, most: usize) -> Vec<HostState> {
-        let table = self.lock();
-        let states = table.states().filter(is_wanted);
-        states.take(most).collect()
-    }
-
     fn lock(&self) -> MutexGuard<'_, HostTable> {
         // A table that a panic left half-changed has a wrong sum at worst.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The host of a flow. Where `networks` are configured, its originator if that is in one of them,
+/// else its responder if that is. Where none are, its originator; or its responder, if that has a
+/// private address and the originator does not. So a connection from outside speaks for the host
+/// inside. `None`: neither end is in a network, or the originator has no address of its own, as
+/// before DHCP has given it one.
+pub fn host_of(originator: IpAddr, responder: IpAddr, networks: &[Network]) -> Option<IpAddr> {
+    if !is_of_a_host(originator) {
+        return None;
+    }
+    let is_inside = |address: &IpAddr| {
+        let is_listed = || networks.iter().any(|network| network.contains(*address));
+        let is_private = || networks.is_empty() && is_private(*address);
+        is_of_a_host(*address) && (is_private() || is_listed())
+    };
+    let inside = [originator, responder].into_iter().find(is_inside);
+    inside.or(networks.is_empty().then_some(originator))
+}
+
+/// Not so groups, broadcast and the address of those that have none.
+fn is_of_a_host(address: IpAddr) -> bool {
+    let is_broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
+    !(is_broadcast || address.is_multicast() || address.is_unspecified())
+}
+
+/// Private, link-local or behind a carrier's NAT (RFC 1918, 3927, 6598, 4193, 4291).
+fn is_private(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => {
+            let [first, second, ..] = address.octets();
+            let is_shared = first == 100 && second & 0xc0 == 64;
+            address.is_private() || address.is_link_local() || is_shared
+        }
+        IpAddr::V6(address) => address.is_unique_local() || address.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests_of_addresses {
+    use super::*;
+
+    fn host(originator: &str, responder: &str) -> Option<String> {
+        let [originator, responder] = [originator, responder].map(|it| it.parse().unwrap());
+        host_of(originator, responder, &[]).map(|address| address.to_string())
+    }
+
+    #[test]
+    fn the_private_end_is_the_host() {
+        for private in [
+            "10.1.2.3",
+            "172.31.0.1",
+            "192.168.0.9",
+            "169.254.7.7",
+            "100.127.0.1",
+            "fd00::1",
+            "fe80::1",
+        ] {
+            let outside = if private.contains(':') { "2001:db8::1" } else { "203.0.113.1" };
+            assert_eq!(host(private, outside).as_deref(), Some(private));
+            assert_eq!(host(outside, private).as_deref(), Some(private));
+        }
+    }
+
+    #[test]
+    fn of_two_alike_it_is_the_originator() {
+        let first = |originator, responder| host(originator, responder).unwrap();
+        assert_eq!(first("192.168.0.9", "192.168.0.1"), "192.168.0.9");
+        assert_eq!(first("203.0.113.1", "198.51.100.1"), "203.0.113.1");
+        assert_eq!(first("100.128.0.1", "100.63.0.1"), "100.128.0.1");
+    }
+
+    #[test]
+    fn configured_networks_decide_alone() {
+        let networks = ["203.0.113.0/24", "2001:db8::/48"].map(|it| it.parse().unwrap());
+        let host = |originator: &str, responder: &str| {
+            let [originator, responder] = [originator, responder].map(|it| it.parse().unwrap());
+            host_of(originator, responder, &networks).map(|address| address.to_string())
+        };
+        let inside = "203.0.113.5";
+        assert_eq!(host(inside, "198.51.100.1").as_deref(), Some(inside));
+        assert_eq!(host("10.0.0.1", inside).as_deref(), Some(inside));
+        assert_eq!(host(inside, "203.0.113.6").as_deref(), Some(inside));
+        assert_eq!(host("2001:db8:1::1", "2001:db8::1").as_deref(), Some("2001:db8::1"));
+        assert_eq!(host("10.0.0.1", "198.51.100.1"), None);
+    }
+
+    #[test]
+    fn groups_and_those_without_an_address_are_no_hosts() {
+        assert_eq!(host("192.168.0.9", "239.255.255.250").unwrap(), "192.168.0.9");
+        assert_eq!(host("fe80::1", "ff02::fb").unwrap(), "fe80::1");
+        assert_eq!(host("203.0.113.1", "255.255.255.255").unwrap(), "203.0.113.1");
+        assert_eq!(host("0.0.0.0", "192.168.0.1"), None);
+        assert_eq!(host("::", "fe80::1"), None);
+        assert_eq!(host("224.0.0.1", "192.168.0.1"), None);
     }
 }

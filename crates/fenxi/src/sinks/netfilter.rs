@@ -1,9 +1,9 @@
-//! What the sinks share that write into the kernel's netfilter: the flow worker's end, the figures,
-//! and the end of a run.
+//! What the sinks share that write into the kernel's netfilter: the writers with both of their
+//! ends, and the figures.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use dataplane::rules::{Ruled, RulesInForce};
@@ -11,15 +11,18 @@ use dataplane::run::PAUSE;
 use dataplane::sink::Sink;
 use flowmgr::record::{FlowName, Record};
 use flowmgr::{Behaviour, TaskId};
-use netfilter::conntrack::Tuple;
+use netfilter::connections::{self, Wording};
+use netfilter::conntrack::{Change, Tuple};
 use netfilter::counts::{Cause, Counts, Fate};
 use netfilter::writer::{StartError, Writer};
-use policy::Mark;
+use policy::{Label, Mark};
 
 use crate::exit::Failure;
+use crate::figures::grouped;
 use crate::metric::{Family, Kind, Metric, Sample, TIMES, US, buckets, count, number, sample};
 use crate::protocol::Written;
 use crate::service_unit::{MARK, set_capabilities};
+use crate::sinks::Report;
 use crate::sinks::records::rfc3339;
 
 /// How long after the last label the end of a run waits for what is still to be written.
@@ -43,6 +46,11 @@ impl Places {
         Places(classes.into_iter().map(&mut place).collect())
     }
 
+    /// For a writer that takes the labels of all tasks.
+    pub fn of_labels(labels: &[Arc<[Label]>]) -> Places {
+        Places::of(labels.iter().map(|labels| labels.len()))
+    }
+
     /// The place of a task's class; `None`: nothing is ever written for it.
     pub fn of_class(&self, task: TaskId, class: u16) -> Option<u16> {
         let &(first, classes) = self.0.get(task.index())?;
@@ -54,13 +62,10 @@ const _: () = assert!(cring::TASKS_MAX * cring::CLASSES_MAX < u16::MAX as usize)
 
 /// A flow worker's end of writers; each knows which classes it writes.
 pub struct WriterSink {
-    /// All workers share them.
     pub writers: Box<[Arc<Writer>]>,
     /// Where conntrack has the connections.
     pub zone: u16,
-    /// The tasks whose labels are written.
     pub places: Places,
-    /// What rules say about marks.
     pub by_rule: ByRule,
     /// What the label of a port wrote gives way where an answer contradicts it. Elements of sets
     /// stay until their timeout, since other flows may have written them too.
@@ -216,33 +221,127 @@ impl Explained<'_> {
 pub const NO_CONNECTION: &str =
     "no connection has these addresses and ports: it was over, or conntrack does not track it";
 
-/// Waits a moment until the last updates are written.
-pub fn finish(writers: &[Arc<Writer>], ended: Instant) {
-    let waits = || writers.iter().any(|writer| writer.waiting() > 0);
-    while waits() && Instant::now() < ended + FLUSH_WITHIN {
-        std::thread::sleep(PAUSE);
+/// A writer of connections, and whether what a connection has gives way.
+#[derive(Clone)]
+pub struct ConnectionWriter {
+    pub words: Arc<Writer>,
+    overwrites: Arc<AtomicBool>,
+}
+
+impl ConnectionWriter {
+    /// Opens the socket in the network namespace of the calling thread, makes sure that the kernel
+    /// takes `nothing`, which changes nothing, and starts the thread. `queue` updates may wait for
+    /// it. `change` is what a word means.
+    pub fn start(
+        thread: &str,
+        (nothing, wording): (Change, Wording),
+        queue: usize,
+        words: impl Iterator<Item = u64>,
+        overwrites: bool,
+        change: impl Fn(u64) -> Change + Send + 'static,
+    ) -> Result<ConnectionWriter, StartError> {
+        let socket = connections::open(nothing, wording)?;
+        let overwrites = Arc::new(AtomicBool::new(overwrites));
+        let write = connections::writer(socket, overwrites.clone(), change);
+        let words = Arc::new(Writer::start(thread, words, queue, write)?);
+        Ok(ConnectionWriter { words, overwrites })
     }
-    if waits() {
-        // The last one to let go of a writer would wait for everything in its queue.
-        std::mem::forget(writers.to_vec());
-        dataplane::leave_threads_behind();
+
+    /// From now on labels get these words; they are of the same classes. Updates that wait keep
+    /// theirs.
+    pub fn change(&self, words: impl Iterator<Item = u64>, overwrites: bool) {
+        self.words.change(words);
+        self.overwrites.store(overwrites, Ordering::Relaxed);
     }
 }
 
-/// Updates that are missing: more wait than the queue, the thread and the hands of `workers`
-/// workers hold.
-pub fn missing(writer: &Writer, counts: &Counts, workers: i64) -> i64 {
-    let waiting = counts.waiting();
-    waiting - waiting.clamp(0, writer.room() as i64 + workers)
+/// What a writer counted, with its name where a sink has several.
+pub type Row<'a> = (Option<&'a str>, Counts);
+
+/// The writers of a sink as the control thread has them, each with its name where there are
+/// several.
+pub struct Writers {
+    pub all: Vec<(Option<String>, Arc<Writer>)>,
+    /// Where conntrack has the connections.
+    pub zone: u16,
+    /// Flow workers; each may hold one update.
+    workers: AtomicI64,
 }
 
-/// The newest error behind a failure.
+impl Writers {
+    pub fn new(all: Vec<(Option<String>, Arc<Writer>)>, zone: u16) -> Writers {
+        Writers { all, zone, workers: AtomicI64::new(0) }
+    }
+
+    /// The half of another flow worker, for which neither rules nor behaviours count.
+    pub fn half(&self, places: Places) -> WriterSink {
+        self.workers.fetch_add(1, Ordering::Relaxed);
+        WriterSink {
+            writers: self.all.iter().map(|(_, writer)| writer.clone()).collect(),
+            zone: self.zone,
+            places,
+            by_rule: ByRule::Nothing,
+            replaces: true,
+            behaviours: Arc::default(),
+        }
+    }
+
+    pub fn rows(&self) -> Vec<Row<'_>> {
+        self.all.iter().map(|(name, writer)| (name.as_deref(), writer.counts())).collect()
+    }
+
+    /// Updates that are missing: more wait than the queue, the thread and the hands of the workers
+    /// hold.
+    pub fn missing(&self, rows: &[Row<'_>]) -> i64 {
+        let workers = self.workers.load(Ordering::Relaxed);
+        let missing = |((_, writer), (_, counts)): (&(_, Arc<Writer>), &Row<'_>)| {
+            let waiting = counts.waiting();
+            waiting - waiting.clamp(0, writer.room() as i64 + workers)
+        };
+        self.all.iter().zip(rows).map(missing).sum()
+    }
+
+    pub fn finish(&self, ended: Instant) {
+        let waits = || self.all.iter().any(|(_, writer)| writer.waiting() > 0);
+        while waits() && Instant::now() < ended + FLUSH_WITHIN {
+            std::thread::sleep(PAUSE);
+        }
+        if waits() {
+            // The last one to let go of a writer would wait for everything in its queue.
+            std::mem::forget(self.all.clone());
+            dataplane::leave_threads_behind();
+        }
+    }
+}
+
 pub fn newest_error(counts: &Counts) -> String {
     io::Error::from_raw_os_error(counts.last_errno).to_string()
 }
 
 /// An outcome by its name, and how many updates had it.
 pub type Outcome = (&'static str, fn(&Counts) -> u64);
+
+/// The line of `fenxi ctl status` about what was written to connections.
+pub fn connections_line(sink: &str, [written, kept, not_found]: [u64; 3]) -> String {
+    format!(
+        "{sink:<9} {} written, {} kept as they were, {} without a connection",
+        grouped(written),
+        grouped(kept),
+        grouped(not_found)
+    )
+}
+
+/// The same for the summary.
+pub fn connections_sentence(sink: &str, counts: &Counts) -> String {
+    format!(
+        "{sink}: {} written, {} kept, {} without a connection, {} refused, {} dropped",
+        counts.written,
+        counts.kept,
+        counts.not_found,
+        counts.failed(),
+        counts.dropped
+    )
+}
 
 /// The outcomes of what is written to connections.
 pub const OF_CONNECTIONS: &[Outcome] = &[
@@ -253,59 +352,74 @@ pub const OF_CONNECTIONS: &[Outcome] = &[
     ("dropped", |counts| counts.dropped),
 ];
 
-/// The metrics of a sink: name and help of each.
+/// The figures of a sink; of each metric the name and the help.
 pub struct Figures {
-    /// What is counted.
+    /// Its name in the balance of a run.
+    pub sink: &'static str,
     pub unit: &'static str,
     /// By outcome.
     pub total: [&'static str; 2],
     /// By cause.
     pub failed: [&'static str; 2],
-    /// A gauge.
     pub waiting: [&'static str; 2],
-    /// A histogram.
     pub latency: [&'static str; 2],
-    /// Outcomes that the sink can have.
     pub fates: &'static [Outcome],
-    /// Causes that its failures can have.
     pub causes: &'static [Cause],
     /// The labels of the metrics without an outcome or cause: none, or the name of what is written.
     pub labels: [&'static [&'static str]; 3],
+    /// Names of the sums: of what was asked for, then of each outcome.
+    pub sums: &'static [&'static str],
+    /// How many of these `fenxi ctl status` has, and the name of what was given up.
+    pub status: (usize, &'static str),
 }
 
 impl Figures {
+    /// The report of these writers, without losses and sentences.
+    pub fn report(&self, rows: &[Row<'_>], missing: i64) -> Report {
+        let sum = |of: fn(&Counts) -> u64| rows.iter().map(|(_, counts)| of(counts)).sum::<u64>();
+        let asked: fn(&Counts) -> u64 = |counts| counts.asked;
+        let all = std::iter::once(asked).chain(self.fates.iter().map(|(_, of)| *of));
+        let sums: Vec<_> = self.sums.iter().copied().zip(all.map(sum)).collect();
+        let lost = sum(Counts::failed) + sum(|it| it.dropped) + sum(|it| it.not_found);
+        let (shown, lost_name) = self.status;
+        Report {
+            metrics: self.families(rows),
+            balance: Some((self.sink, missing)),
+            status: [&sums[..shown], &[(lost_name, lost)]].concat(),
+            live_summary: sums,
+            ..Report::default()
+        }
+    }
+
     /// The metrics of these writers, each with its name where the metrics have a label for it.
-    pub fn families(&self, writers: &[(Option<&str>, Counts)]) -> Vec<Family> {
+    pub fn families(&self, writers: &[Row<'_>]) -> Vec<Family> {
         let [plain, by_outcome, by_cause] = self.labels;
-        let all = |samples: &dyn Fn(&[&str], &Counts) -> Vec<Sample>| -> Vec<Sample> {
+        type Samples<'a> = &'a dyn Fn(&[&str], &Counts) -> Vec<Sample>;
+        let family = |kind, [name, help]: [&'static str; 2], unit, labels, samples: Samples<'_>| {
             let rows = writers.iter();
-            rows.flat_map(|(name, counts)| samples(name.as_slice(), counts)).collect()
+            let samples = rows.flat_map(|(name, counts)| samples(name.as_slice(), counts));
+            let metric = Metric::new(kind, name, unit, labels, help);
+            Family { metric, samples: samples.collect() }
         };
         let outcomes = |labels: &[&str], counts: &Counts| {
             let fates = self.fates.iter();
             fates.map(|(name, of)| count(&with(labels, name), of(counts))).collect()
         };
         let causes = |labels: &[&str], counts: &Counts| {
-            let causes = self.causes.iter();
-            causes
-                .map(|cause| count(&with(labels, cause.name()), counts.failed_by(*cause)))
-                .collect()
+            let sample =
+                |cause: &Cause| count(&with(labels, cause.name()), counts.failed_by(*cause));
+            self.causes.iter().map(sample).collect()
         };
         let waiting =
             |labels: &[&str], counts: &Counts| vec![number(labels, counts.waiting() as f64)];
         let latency = |labels: &[&str], counts: &Counts| {
             vec![sample(labels, buckets(&TIMES, US, &counts.latency_us))]
         };
-        let unit = self.unit;
-        let family = |kind, [name, help]: [&'static str; 2], unit, labels, samples| Family {
-            metric: Metric::new(kind, name, unit, labels, help),
-            samples,
-        };
         vec![
-            family(Kind::Counter, self.total, unit, by_outcome, all(&outcomes)),
-            family(Kind::Counter, self.failed, unit, by_cause, all(&causes)),
-            family(Kind::Gauge, self.waiting, unit, plain, all(&waiting)),
-            family(Kind::Histogram, self.latency, "seconds", plain, all(&latency)),
+            family(Kind::Counter, self.total, self.unit, by_outcome, &outcomes),
+            family(Kind::Counter, self.failed, self.unit, by_cause, &causes),
+            family(Kind::Gauge, self.waiting, self.unit, plain, &waiting),
+            family(Kind::Histogram, self.latency, "seconds", plain, &latency),
         ]
     }
 }

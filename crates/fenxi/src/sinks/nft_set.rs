@@ -3,7 +3,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use config::checked::Named;
@@ -18,11 +17,8 @@ use netfilter::elements::{self, Members};
 use netfilter::nft_set::{Field, SetName};
 use netfilter::writer::{StartError, Writer};
 use policy::{Label, LabelRule, Names};
-use rustix::thread::CapabilitySet;
 
-use super::netfilter::{
-    ByRule, Explained, Figures, Places, WriterSink, finish, missing, newest_error, tuple,
-};
+use super::netfilter::{Explained, Figures, Places, Row, WriterSink, Writers, newest_error, tuple};
 use super::{
     Commit, KernelPart, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums, place_of,
     task_names,
@@ -32,6 +28,7 @@ use crate::figures::grouped;
 use crate::protocol::Written;
 
 const FIGURES: Figures = Figures {
+    sink: "nftset",
     unit: "elements",
     total: [
         "fenxi_nftset_elements_total",
@@ -60,6 +57,16 @@ const FIGURES: Figures = Figures {
     ],
     causes: &[Cause::Permission, Cause::NoMemory, Cause::Full, Cause::Unanswered, Cause::Other],
     labels: [&["set"], &["set", "outcome"], &["set", "cause"]],
+    sums: &[
+        "nftset_asked",
+        "nftset_written",
+        "nftset_refreshed",
+        "nftset_other_family",
+        "nftset_not_found",
+        "nftset_failed",
+        "nftset_dropped",
+    ],
+    status: (7, "nftset_lost"),
 };
 
 /// Each set has a thread of its own.
@@ -165,7 +172,6 @@ fn members(set: &Named<NftSet>) -> Option<Members> {
     })
 }
 
-/// The error with the table that it is about.
 fn named(set: &Named<NftSet>, error: StartError) -> StartError {
     match error {
         StartError::Unfit(why) => {
@@ -177,9 +183,6 @@ fn named(set: &Named<NftSet>, error: StartError) -> StartError {
 
 /// Whether the set is there and takes the elements that the table asks for, in the network
 /// namespace of the calling thread.
-///
-/// # Errors
-/// The capability or the kernel's part is not to be had, or the set does not fit.
 fn probe(set: &Named<NftSet>) -> Result<(), StartError> {
     let opened = members(set).map(|members| elements::open(&members));
     opened.map_or(Ok(()), |opened| opened.map(drop)).map_err(|error| named(set, error))
@@ -227,25 +230,16 @@ impl SinkKind for NftSets {
             let write = elements::writer(&members, socket, key, updates);
             let thread = format!("nftset-{}", writers.len());
             let writer = Writer::start(&thread, words.into_iter(), set.keys.queue, write)?;
-            writers.push((set.name.clone(), Arc::new(writer)));
+            writers.push((Some(set.name.clone()), Arc::new(writer)));
         }
         Ok(Some(Box::new(Control {
-            writers,
+            writers: Writers::new(writers, 0),
             labels: start.labels.to_vec(),
-            workers: AtomicI64::new(0),
         })))
     }
 
     fn rights(&self, config: &Config, _: Option<&Path>) -> Rights {
-        let mut rights = Rights::none();
-        if !sets(config).is_empty() {
-            rights.capabilities = CapabilitySet::NET_ADMIN;
-        }
-        rights
-    }
-
-    fn probe(&self, config: &Config, _: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
-        sets(config).iter().try_for_each(|set| Ok(probe(set)?))
+        Rights::of_netfilter(!sets(config).is_empty())
     }
 
     fn check_labels(&self, config: &Config, labels: &[Arc<[Label]>]) -> Result<(), Error> {
@@ -275,55 +269,30 @@ impl SinkKind for NftSets {
 
 struct Control {
     /// In the order of the configuration, by the names of the tables.
-    writers: Vec<(String, Arc<Writer>)>,
+    writers: Writers,
     /// By task.
     labels: Vec<Arc<[Label]>>,
-    /// Flow workers; each may hold one label.
-    workers: AtomicI64,
-}
-
-impl Control {
-    fn places(&self) -> Places {
-        Places::of(self.labels.iter().map(|labels| labels.len()))
-    }
-
-    fn all(&self) -> Vec<Arc<Writer>> {
-        self.writers.iter().map(|(_, writer)| writer.clone()).collect()
-    }
 }
 
 impl SinkControl for Control {
     fn worker_half(&self) -> Option<Box<dyn Sink>> {
-        self.workers.fetch_add(1, Ordering::Relaxed);
-        Some(Box::new(WriterSink {
-            writers: self.all().into(),
-            zone: 0,
-            places: self.places(),
-            by_rule: ByRule::Nothing,
-            replaces: false,
-            behaviours: Arc::default(),
-        }))
+        let half = self.writers.half(Places::of_labels(&self.labels));
+        Some(Box::new(WriterSink { replaces: false, ..half }))
     }
 
     fn report(&self) -> Report {
-        let workers = self.workers.load(Ordering::Relaxed);
-        let rows = self.writers.iter();
-        let rows: Vec<_> =
-            rows.map(|(name, writer)| (Some(name.as_str()), writer.counts())).collect();
-        let writers = self.writers.iter().zip(&rows);
-        let missing =
-            writers.map(|((_, writer), (_, counts))| missing(writer, counts, workers)).sum();
-        report(&rows, missing)
+        let rows = self.writers.rows();
+        report(&rows, self.writers.missing(&rows))
     }
 
     fn explain(&self, flow: &FlowName, classes: &[Option<u16>]) -> Vec<Written> {
-        let places = self.places();
+        let places = Places::of_labels(&self.labels);
         let classes = (0..).map(TaskId).zip(classes);
         let labels: Vec<u16> =
             classes.filter_map(|(task, class)| places.of_class(task, (*class)?)).collect();
-        let rows = self.writers.iter();
+        let rows = self.writers.all.iter();
         rows.map(|(name, writer)| {
-            let table = format!("nftset.{name}");
+            let table = format!("nftset.{}", name.as_deref().unwrap_or_default());
             let explained = Explained {
                 what: table.clone(),
                 done: "the set has the element",
@@ -333,7 +302,7 @@ impl SinkControl for Control {
             };
             let mut adding = labels.iter().filter(|&&place| writer.word_of(place) != 0);
             let place = adding.next().or(labels.first()).copied();
-            explained.of(writer, tuple(flow, 0), place, |_| true)
+            explained.of(writer, tuple(flow, self.writers.zone), place, |_| true)
         })
         .collect()
     }
@@ -347,79 +316,63 @@ impl SinkControl for Control {
         let tasks = task_names(next);
         let sets = sets.iter().map(|set| words(set, &tasks, &self.labels));
         let sets: Vec<_> = sets.collect::<Result<_, _>>()?;
-        let writers = self.all();
+        let writers = self.writers.all.clone();
         Ok(Some(Box::new(move || {
-            for (writer, words) in writers.iter().zip(sets) {
+            for ((_, writer), words) in writers.iter().zip(sets) {
                 writer.change(words.into_iter());
             }
         })))
     }
 
     fn finish(&self, ended: Instant) -> Result<(), Failure> {
-        finish(&self.all(), ended);
+        self.writers.finish(ended);
         Ok(())
     }
 }
 
-fn report(rows: &[(Option<&str>, Counts)], missing: i64) -> Report {
-    let sum = |of: fn(&Counts) -> u64| rows.iter().map(|(_, counts)| of(counts)).sum::<u64>();
-    // The tables that something happened to, and what.
-    let which = |of: fn(&Counts) -> u64, why: &dyn Fn(&Counts) -> String| {
-        let rows = rows.iter().filter(|(_, counts)| of(counts) > 0);
-        let texts = rows
-            .map(|(name, counts)| format!("nftset.{}{}", name.unwrap_or_default(), why(counts)));
-        texts.collect::<Vec<_>>().join(", ")
+fn report(rows: &[Row<'_>], missing: i64) -> Report {
+    type Of = fn(&Counts) -> u64;
+    // With the tables that something happened to, and why.
+    let lost = |what, of: Of, why: &dyn Fn(&Counts) -> String| {
+        let hit = rows.iter().filter(|(_, counts)| of(counts) > 0);
+        let texts =
+            hit.map(|(name, counts)| format!("nftset.{}{}", name.unwrap_or_default(), why(counts)));
+        let why = texts.collect::<Vec<_>>().join(", ");
+        Lost { what, count: rows.iter().map(|(_, counts)| of(counts)).sum(), why }
     };
     let nothing = |_: &Counts| String::new();
-    let full: fn(&Counts) -> u64 = |counts| counts.failed_by(Cause::Full);
-    let others: fn(&Counts) -> u64 = |counts| counts.failed() - counts.failed_by(Cause::Full);
-    let dropped: fn(&Counts) -> u64 = |counts| counts.dropped;
-    let not_found: fn(&Counts) -> u64 = |counts| counts.not_found;
-    let lost = |what, of, why: String| Lost { what, count: sum(of), why };
-    let sums = vec![
-        ("nftset_asked", sum(|counts| counts.asked)),
-        ("nftset_written", sum(|counts| counts.written)),
-        ("nftset_refreshed", sum(|counts| counts.refreshed)),
-        ("nftset_other_family", sum(|counts| counts.other_family)),
-        ("nftset_not_found", sum(not_found)),
-        ("nftset_failed", sum(Counts::failed)),
-        ("nftset_dropped", sum(dropped)),
-    ];
-    let gone = sum(not_found) + sum(Counts::failed) + sum(dropped);
+    let report = FIGURES.report(rows, missing);
+    let sums = &report.live_summary;
     Report {
-        metrics: FIGURES.families(rows),
-        balance: Some(("nftset", missing)),
         losses: vec![
             lost(
                 "a set of nftables is gone; `fenxi check` says how to add it, and fenxi goes on as \
                  soon as it is back",
-                not_found,
-                which(not_found, &nothing),
+                |counts| counts.not_found,
+                &nothing,
             ),
             lost(
                 "a set of nftables is full; declare it with a larger size",
-                full,
-                which(full, &nothing),
+                |counts| counts.failed_by(Cause::Full),
+                &nothing,
             ),
             lost(
                 "the kernel refuses elements of sets",
-                others,
-                which(others, &|counts| format!(": {}", newest_error(counts))),
+                |counts| counts.failed() - counts.failed_by(Cause::Full),
+                &|counts| format!(": {}", newest_error(counts)),
             ),
             lost(
                 "elements of sets are dropped because their queue is full; see nftset.NAME.queue",
-                dropped,
-                which(dropped, &nothing),
+                |counts| counts.dropped,
+                &nothing,
             ),
         ],
-        status: [&sums[..], &[("nftset_lost", gone)]].concat(),
         live_text: Some(format!(
             "nftset: {} elements written, {} refreshed, {} of the other family, {} whose set is \
              gone, {} refused, {} dropped",
             sums[1].1, sums[2].1, sums[3].1, sums[4].1, sums[5].1, sums[6].1
         )),
-        live_summary: sums,
-        ..Report::default()
+        ..report
     }
 }
 

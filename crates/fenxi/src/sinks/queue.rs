@@ -7,7 +7,7 @@
 //! [`Drain`] says that the time for it is over.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -33,13 +33,9 @@ fn gives_way(record: &Record) -> bool {
     matches!(record, Record::Flow(flow) if flow.is_half_open)
 }
 
-fn is_half_full(queue: &Sender<Queued>) -> bool {
-    queue.capacity().is_some_and(|room| queue.len() * 2 >= room)
-}
-
 /// The time that the end of a live run gives its records, in total: to the flow managers, whose
 /// last records may have to wait for room in the queue, and to the thread that writes them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Drain {
     within: Duration,
     /// Set by the first flow manager that has read its last packet.
@@ -50,14 +46,8 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// It has not begun yet.
     pub fn new(within: Duration) -> Drain {
-        Drain {
-            within,
-            until: OnceLock::new(),
-            lost: AtomicU64::new(0),
-            is_over: AtomicBool::new(false),
-        }
+        Drain { within, ..Drain::default() }
     }
 
     /// When the time is over; it begins with the first call.
@@ -71,7 +61,6 @@ impl Drain {
     }
 }
 
-/// What happens to a record that finds the queue full.
 #[derive(Clone, Copy)]
 enum WhenFull {
     Wait,
@@ -80,9 +69,7 @@ enum WhenFull {
     WaitUntil(Instant),
 }
 
-/// A record on its way to the thread that writes it.
 pub struct Queued {
-    /// The record.
     pub record: Record,
     /// The rule of its flow when it was queued: the record's own number may have passed to another
     /// rule since.
@@ -95,65 +82,35 @@ impl From<Record> for Queued {
     }
 }
 
-/// The packet path's end of the queue.
+#[derive(Clone)]
 pub struct RecordSender {
     queue: Sender<Queued>,
     /// In a worker with rules, if it hands on what they say.
     rules: Option<RulesInForce>,
     when_full: WhenFull,
-    /// Live only.
     drain: Option<Arc<Drain>>,
     counts: Arc<RecordCounts>,
 }
 
 impl RecordSender {
-    /// A queue for `length` records, and its end for the thread. `replay` says what a full queue
-    /// does; `None`: the run is live, and `drain` bounds its end.
-    pub fn new(
-        length: usize,
-        replay: Option<&ReplayStart>,
-        drain: Option<Arc<Drain>>,
-        counts: Arc<RecordCounts>,
-    ) -> (RecordSender, Receiver<Queued>) {
-        let (queue, records) = bounded(length);
-        let when_full = match replay {
-            Some(replay) if replay.waits => WhenFull::Wait,
-            _ => WhenFull::Drop,
-        };
-        let sender = RecordSender { queue, rules: None, when_full, drain, counts };
-        (sender, records)
-    }
-
-    /// A sender to the same queue, for another thread.
-    pub fn another(&self) -> RecordSender {
-        RecordSender {
-            queue: self.queue.clone(),
-            rules: None,
-            when_full: self.when_full,
-            drain: self.drain.clone(),
-            counts: self.counts.clone(),
-        }
-    }
-
-    /// From now on a record waits for room, until `records.drain_s` is over. That time begins with
-    /// the first worker that drains.
-    pub fn wait_from_now(&mut self) {
-        if let Some(drain) = &self.drain {
-            self.when_full = WhenFull::WaitUntil(drain.until());
-        }
-    }
-
     /// Hands a record over, or counts it as dropped.
     pub fn send(&mut self, record: Record) {
         let queue = &self.queue;
+        let is_half_full = || queue.capacity().is_some_and(|room| queue.len() * 2 >= room);
         let gives_way = gives_way(&record);
-        let queued = self.with_rule(record);
+        let rule = match (&self.rules, &record) {
+            (Some(rules), Record::Flow(flow)) => flow.rule.and_then(|rule| rules.known(rule)),
+            _ => None,
+        };
+        let queued = Queued { record, rule };
         // The thread reads to the end even after an error, so a send can only
         // fail for want of room.
         let is_sent = match self.when_full {
             WhenFull::Wait => queue.send(queued).is_ok(),
-            WhenFull::Drop if gives_way && is_half_full(queue) => false,
+            WhenFull::Drop if gives_way && is_half_full() => false,
             WhenFull::Drop => queue.try_send(queued).is_ok(),
+            // Sending yields to other threads, even once the time is over.
+            WhenFull::WaitUntil(until) if Instant::now() >= until => queue.try_send(queued).is_ok(),
             WhenFull::WaitUntil(until) => queue.send_deadline(queued, until).is_ok(),
         };
         if !is_sent {
@@ -162,14 +119,6 @@ impl RecordSender {
                 drain.lost.fetch_add(1, Ordering::Relaxed);
             }
         }
-    }
-
-    fn with_rule(&self, record: Record) -> Queued {
-        let rule = match (&self.rules, &record) {
-            (Some(rules), Record::Flow(flow)) => flow.rule.and_then(|rule| rules.known(rule)),
-            _ => None,
-        };
-        Queued { record, rule }
     }
 }
 
@@ -185,8 +134,12 @@ impl Sink for RecordSender {
         }
     }
 
+    /// From now on a record waits for room, until `records.drain_s` is over. That time begins with
+    /// the first worker that drains.
     fn drain(&mut self) {
-        self.wait_from_now();
+        if let Some(drain) = &self.drain {
+            self.when_full = WhenFull::WaitUntil(drain.until());
+        }
     }
 }
 
@@ -203,17 +156,14 @@ pub struct RecordCounts {
 }
 
 impl RecordCounts {
-    /// Records that found no room in the queue.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Records whose line is where it belongs.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Records dropped because they could not be written.
     pub fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
@@ -229,7 +179,6 @@ impl RecordCounts {
         self.held.store(held, Ordering::Relaxed);
     }
 
-    /// `records` records cannot be written.
     pub fn fail(&self, records: u64) {
         self.failed.fetch_add(records, Ordering::Relaxed);
     }
@@ -237,9 +186,6 @@ impl RecordCounts {
 
 /// Takes a record, or waits for one, but no longer than this. It sleeps and looks again: a thread
 /// that waits in the queue would have to be woken by a flow worker, with a system call.
-///
-/// # Errors
-/// As [`Receiver::recv_timeout`].
 pub fn receive(records: &Receiver<Queued>, within: Duration) -> Result<Queued, RecvTimeoutError> {
     let until = Instant::now() + within;
     loop {
@@ -254,16 +200,23 @@ pub fn receive(records: &Receiver<Queued>, within: Duration) -> Result<Queued, R
     }
 }
 
-/// The thread that takes records from a queue and writes them.
 pub struct WritingThread {
     /// What it writes to, as people know it.
     name: String,
-    thread: JoinHandle<Result<(), Failure>>,
-    counts: Arc<RecordCounts>,
+    pub counts: Arc<RecordCounts>,
     live: Option<LiveEnd>,
+    /// `None` once the end has begun.
+    running: Mutex<Option<Running>>,
 }
 
-/// What only the thread of a live run has.
+type Running = (JoinHandle<Result<(), Failure>>, RecordSender);
+
+/// The run that a thread writes for; [`Drain`] bounds the end of a live one.
+pub enum RunKind<'a> {
+    Replay(&'a ReplayStart),
+    Live(Arc<Drain>),
+}
+
 struct LiveEnd {
     /// Used only to see how many records are queued.
     backlog: Receiver<Queued>,
@@ -271,41 +224,71 @@ struct LiveEnd {
 }
 
 impl WritingThread {
-    /// Starts a thread called `thread` that does `work` with `records`. What it writes to is called
-    /// `name`.
-    ///
-    /// # Errors
-    /// The system cannot start a thread.
+    /// Starts a thread called `thread` that does `work` with records, of which `length` may wait.
+    /// What it writes to is called `name`. A replay is stopped where the work fails.
     pub fn start(
         (thread, name): (&str, &str),
-        records: Receiver<Queued>,
+        length: usize,
+        run: RunKind<'_>,
         counts: Arc<RecordCounts>,
-        drain: Option<Arc<Drain>>,
         work: impl FnOnce(&Receiver<Queued>) -> Result<(), Failure> + Send + 'static,
     ) -> Result<WritingThread, Failure> {
+        let (when_full, stopped, drain) = match run {
+            RunKind::Replay(ReplayStart { waits: true, stopped }) => {
+                (WhenFull::Wait, stopped.clone(), None)
+            }
+            RunKind::Replay(ReplayStart { stopped, .. }) => (WhenFull::Drop, stopped.clone(), None),
+            RunKind::Live(drain) => (WhenFull::Drop, None, Some(drain)),
+        };
+        let is_replay = drain.is_none();
+        let work = move |records: &Receiver<Queued>| {
+            work(records).inspect_err(|_| {
+                if let Some(run) = &stopped {
+                    run.stop();
+                }
+                if is_replay {
+                    records.iter().for_each(drop);
+                }
+            })
+        };
+        let (queue, records) = bounded(length);
         // In a replay nobody else holds the receiver, so senders notice where the thread dies.
-        let live = drain.map(|drain| LiveEnd { backlog: records.clone(), drain });
+        let live = drain.clone().map(|drain| LiveEnd { backlog: records.clone(), drain });
         let builder = std::thread::Builder::new().name(thread.to_owned());
         let started = builder.spawn(move || work(&records)).map_err(|error| {
             Failure::unavailable(format!("cannot start the {thread} thread: {error}"))
         });
-        Ok(WritingThread { name: name.to_owned(), thread: started?, counts, live })
+        let sender = RecordSender { queue, rules: None, when_full, drain, counts: counts.clone() };
+        let running = Mutex::new(Some((started?, sender)));
+        Ok(WritingThread { name: name.to_owned(), counts, live, running })
     }
 
-    /// Waits until everything is written; all senders must be gone. Live, no longer than until
-    /// `records.drain_s` is over. What is left then is lost and counted as failed.
-    ///
-    /// # Errors
-    /// Writing broke off, or how many records were lost since the end began.
-    pub fn finish(self) -> Result<(), Failure> {
+    /// The end of another flow worker; `None` once the end has begun.
+    pub fn sender(&self) -> Option<RecordSender> {
+        Some(self.running().as_ref()?.1.clone())
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+        // Taken out as a whole, so a panic elsewhere spoils nothing.
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until everything is written; the senders of all workers must be gone. Live, no longer
+    /// than until `records.drain_s` is over. What is left then is lost and counted as failed.
+    pub fn finish(&self) -> Result<(), Failure> {
+        let Some((thread, sender)) = self.running().take() else {
+            return Ok(());
+        };
+        drop(sender);
+        let died = |_| Failure::software(format!("{}: the thread that writes died", self.name));
         let Some(LiveEnd { backlog, drain }) = &self.live else {
-            return self.join();
+            return thread.join().map_err(died)?;
         };
         let failed_before = self.counts.failed();
-        let is_late = !self.ends_by(drain.until());
+        let is_late = !ends_by(&thread, drain.until());
         if is_late {
             drain.is_over.store(true, Ordering::Relaxed);
-            if !self.ends_by(Instant::now() + GIVE_UP_WITHIN) {
+            if !ends_by(&thread, Instant::now() + GIVE_UP_WITHIN) {
                 let left = backlog.len() as u64 + self.counts.held.load(Ordering::Relaxed);
                 self.counts.fail(left);
             }
@@ -322,30 +305,23 @@ impl WritingThread {
                 drain.within.as_secs()
             ))
         });
-        let written = match self.thread.is_finished() {
-            true => self.join(),
+        let written = match thread.is_finished() {
+            true => thread.join().map_err(died)?,
             false => Ok(()),
         };
-        let failures = [late, written.err()];
-        let failure = failures.into_iter().flatten().reduce(Failure::and);
-        failure.map_or(Ok(()), Err)
+        Failure::all([late, written.err()])
     }
+}
 
-    fn join(self) -> Result<(), Failure> {
-        let died = |_| Failure::software(format!("{}: the thread that writes died", self.name));
-        self.thread.join().map_err(died)?
-    }
-
-    /// Waits for the end of the thread, but no longer than this; whether it came.
-    fn ends_by(&self, limit: Instant) -> bool {
-        while !self.thread.is_finished() {
-            if Instant::now() >= limit {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(1));
+/// Waits for the end of the thread, but no longer than this; whether it came.
+fn ends_by<T>(thread: &JoinHandle<T>, limit: Instant) -> bool {
+    while !thread.is_finished() {
+        if Instant::now() >= limit {
+            return false;
         }
-        true
+        std::thread::sleep(Duration::from_millis(1));
     }
+    true
 }
 
 #[cfg(test)]
@@ -379,16 +355,15 @@ mod tests {
         })
     }
 
+    fn queue_of_eight() -> (RecordSender, Receiver<Queued>) {
+        let (queue, records) = bounded(8);
+        let (when_full, counts) = (WhenFull::Drop, Arc::default());
+        (RecordSender { queue, rules: None, when_full, drain: None, counts }, records)
+    }
+
     #[test]
     fn records_of_half_open_flows_leave_half_of_the_queue_where_nobody_waits() {
-        let (queue, records) = bounded(8);
-        let mut sender = RecordSender {
-            queue,
-            rules: None,
-            when_full: WhenFull::Drop,
-            drain: None,
-            counts: Arc::default(),
-        };
+        let (mut sender, records) = queue_of_eight();
         (0..100).for_each(|_| sender.send(record(true)));
         assert_eq!((records.len(), sender.counts.dropped()), (4, 96));
         (0..5).for_each(|_| sender.send(record(false)));
@@ -419,7 +394,7 @@ mod tests {
 
     #[test]
     fn a_record_that_waits_keeps_the_rule_that_its_flow_had() {
-        let (mut sender, records) = RecordSender::new(8, None, None, Arc::default());
+        let (mut sender, records) = queue_of_eight();
         let with = |rule| match record(false) {
             Record::Flow(flow) => Record::Flow(FlowRecord { rule, ..flow }),
             other => other,

@@ -2,12 +2,9 @@
 
 mod broadcast;
 mod control;
-mod kafka;
 mod lines;
 mod live;
 mod output;
-mod sink;
-mod stream;
 mod topic;
 
 use std::time::Duration;
@@ -18,23 +15,20 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use config::checked::{DEFAULT_TASK, Task};
-use cring::Unit;
-use dataplane::rules::KnownRule;
 use dataplane::tasks::TaskNames;
 use flowmgr::record::{DecidedBy, Decision, FlowName, FlowRecord, LabelRecord, Record};
 use flowmgr::{Behaviour, TaskId};
 use jiff::Timestamp;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use sha1::{Digest, Sha1};
 
 use crate::rules::number_by_order;
 use crate::sinks::hosts::HostRecord;
 
-pub use control::Records;
-pub use kafka::Kafka;
+pub use broadcast::SOCKET_MODE;
+pub use control::{Records, start_replay};
 pub use lines::Lines;
-pub use sink::RecordSink;
-pub use stream::SOCKET_MODE;
+pub use topic::Kafka;
 
 /// A record is written at latest so long after it was taken from the queue, for those who follow
 /// the file, and because a program that is killed loses what it still had.
@@ -68,7 +62,6 @@ struct OfTask {
 }
 
 impl Names {
-    /// The names of all tasks, and which of them are in records as the configuration says.
     pub fn new(names: &[TaskNames], tasks: &[Task], hosts: Option<TaskId>) -> Names {
         let all = names.iter().enumerate().map(|(number, task)| OfTask {
             classes: task.classes.clone(),
@@ -112,7 +105,6 @@ struct Flow {
     first: String,
 }
 
-/// Its label.
 #[derive(Default, Serialize)]
 struct Labelled<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,13 +115,9 @@ struct Labelled<'a> {
     depth: Option<u8>,
     model_generation: Option<u16>,
     time_to_label_us: Option<u32>,
-    #[serde(skip_serializing_if = "is_false")]
-    contradicts: bool,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-fn is_false(value: &bool) -> bool {
-    !value
+    /// True, where it is said at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contradicts: Option<bool>,
 }
 
 /// A line of the file.
@@ -168,8 +156,8 @@ enum Line<'a> {
         labels: Option<Vec<Labelled<'a>>>,
         #[serde(skip_serializing_if = "Option::is_none")]
         series: Option<&'a [i32]>,
-        #[serde(skip_serializing_if = "Option::is_none", serialize_with = "name_of_unit")]
-        series_unit: Option<Unit>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        series_unit: Option<&'static str>,
         #[serde(skip_serializing_if = "Option::is_none")]
         series_us: Option<&'a [i64]>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -192,37 +180,13 @@ enum Line<'a> {
     },
 }
 
-fn name_of_unit<S: Serializer>(unit: &Option<Unit>, to: S) -> Result<S::Ok, S::Error> {
-    unit.map(Unit::name).serialize(to)
-}
-
-/// Appends a record as one line of JSON; `rule` is the rule of its flow.
-fn write_line(
-    record: &Record,
-    rule: Option<&KnownRule>,
-    names: &Names,
-    line: &mut Vec<u8>,
-) -> serde_json::Result<()> {
-    let rule_name = rule.and_then(KnownRule::name);
-    let rule = rule.map(|rule| (rule.order, rule_name.as_deref()));
-    let form = match record {
-        Record::Label(label) => label_line(label, names),
-        Record::Flow(flow) => flow_line(flow, rule, names),
-        // Flows have it in their own records.
-        Record::Behaviour(_) => return Ok(()),
-    };
-    write_form(&form, line)
-}
-
-/// Appends the record of a host.
-fn write_host_line(host: &HostRecord, names: &Names, line: &mut Vec<u8>) -> serde_json::Result<()> {
-    write_form(&host_line(host, names), line)
-}
-
-fn write_form(form: &Line<'_>, line: &mut Vec<u8>) -> serde_json::Result<()> {
-    serde_json::to_writer(&mut *line, form)?;
-    line.push(b'\n');
-    Ok(())
+impl Line<'_> {
+    /// Appends it as JSON.
+    fn write(&self, to: &mut Vec<u8>) -> serde_json::Result<()> {
+        serde_json::to_writer(&mut *to, self)?;
+        to.push(b'\n');
+        Ok(())
+    }
 }
 
 fn label_line<'a>(record: &LabelRecord, names: &'a Names) -> Line<'a> {
@@ -256,7 +220,7 @@ fn flow_line<'a>(
         labelled: labelled(record.decisions[0].as_ref(), names.of(TaskId::FIRST)),
         labels: labels_of_others(&record.decisions, names),
         series: series.map(|series| series.lengths.as_slice()),
-        series_unit: series.map(|series| series.unit),
+        series_unit: series.map(|series| series.unit.name()),
         series_us: series.map(|series| series.offsets_us.as_slice()),
         series_payload: series.and_then(|series| series.payloads.as_deref()),
         series_inter_arrival_us: series.and_then(|series| series.inter_arrivals_us.as_deref()),
@@ -320,11 +284,10 @@ fn labelled<'a>(decision: Option<&Decision>, names: Option<&'a OfTask>) -> Label
         depth: (is_answer || decision.is_ports_first()).then_some(decision.depth),
         model_generation: is_answer.then_some(decision.model),
         time_to_label_us: decision.time_to_label_us,
-        contradicts: decision.contradicts.is_some(),
+        contradicts: decision.contradicts.map(|_| true),
     }
 }
 
-/// The name of a behaviour, if there is one.
 pub fn behaviour_name(behaviour: Behaviour) -> Option<&'static str> {
     (behaviour != Behaviour::None).then(|| behaviour.name())
 }
@@ -367,6 +330,12 @@ mod tests {
     use super::*;
     use flowmgr::Counts;
     use flowmgr::record::EndReason;
+
+    fn write_line(record: &Record, names: &Names, line: &mut Vec<u8>) {
+        let mut lines = Lines::new(names.clone(), None);
+        lines.push(&record.clone().into()).unwrap();
+        line.extend(&lines.bytes);
+    }
 
     fn name() -> FlowName {
         FlowName {
@@ -415,7 +384,7 @@ mod tests {
             behaviour: flowmgr::Behaviour::None,
         });
         let mut line = Vec::new();
-        write_line(&record, None, &Names::default(), &mut line).unwrap();
+        write_line(&record, &Names::default(), &mut line);
         let json: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(json["type"], "flow");
         assert_eq!(json["label"], serde_json::Value::Null);
@@ -446,7 +415,7 @@ mod tests {
 
     fn written(record: &Record, names: &Names) -> serde_json::Value {
         let mut line = Vec::new();
-        write_line(record, None, names, &mut line).unwrap();
+        write_line(record, names, &mut line);
         serde_json::from_slice(&line).unwrap()
     }
 
@@ -517,7 +486,7 @@ mod tests {
         let mut line = Vec::new();
         let names =
             Names { tasks: vec![of_task("protocol", ["TLS", "DNS"])], hosts: TaskId::FIRST };
-        write_line(&record, None, &names, &mut line).unwrap();
+        write_line(&record, &names, &mut line);
         let json: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(
             (&json["task"], &json["label"], &json["decided_by"]),

@@ -43,38 +43,23 @@ pub fn reopen_all(reopeners: &[Reopener], answer: Answer) {
     if reopeners.is_empty() {
         return answer(Err("this run does not write records".to_owned()));
     }
-    let gathered = Arc::new(Mutex::new(Gathered {
-        left: reopeners.len(),
-        result: Ok(()),
-        answer: Some(answer),
-    }));
+    // How many files are left, the first refusal, and who wants to know.
+    let gathered = Arc::new(Mutex::new((reopeners.len(), Ok(()), Some(answer))));
     for reopener in reopeners {
         let gathered = gathered.clone();
         reopener.reopen(Box::new(move |opened| {
             let mut gathered = gathered.lock().unwrap_or_else(PoisonError::into_inner);
-            gathered.take(opened);
+            let (left, result, answer) = &mut *gathered;
+            *left -= 1;
+            if result.is_ok() {
+                *result = opened;
+            }
+            if *left == 0
+                && let Some(answer) = answer.take()
+            {
+                answer(result.clone());
+            }
         }));
-    }
-}
-
-/// Collects the results of several files for one answer.
-struct Gathered {
-    left: usize,
-    result: Result<(), String>,
-    answer: Option<Answer>,
-}
-
-impl Gathered {
-    fn take(&mut self, opened: Result<(), String>) {
-        self.left -= 1;
-        if self.result.is_ok() {
-            self.result = opened;
-        }
-        if self.left == 0
-            && let Some(answer) = self.answer.take()
-        {
-            answer(self.result.clone());
-        }
     }
 }
 

@@ -17,10 +17,11 @@ use flowmgr::Effect;
 use packetio::FrameBatch;
 
 mod keys;
+mod label_socket;
 
-use super::label_socket::LabelSocket;
 use super::*;
 use crate::metric::Value;
+use label_socket::LabelSocket;
 
 #[path = "../../../../tests/common/packets.rs"]
 #[allow(dead_code, reason = "each test uses its own part")]

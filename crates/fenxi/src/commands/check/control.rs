@@ -12,6 +12,7 @@ use rustix::net::{
 
 use super::finding::Finding;
 use super::machine::Machine;
+use crate::access::folder_of;
 use crate::holder::{self, Holder};
 use config::checked::{Control, HttpPlace};
 
@@ -23,12 +24,11 @@ pub fn service(machine: &Machine, control: &Control) -> Option<u32> {
     let socket = control.socket.as_deref().map(holder_of_socket);
     let http = control.http.as_ref().map(|place| holder_of(machine, place));
     [socket, http].into_iter().flatten().find_map(|holder| match holder {
-        Holder::Process(Some(pid)) if is_fenxi(machine, pid) => Some(pid),
+        Holder::Process(pid) => pid.filter(|pid| machine.program(*pid).as_deref() == Some("fenxi")),
         _ => None,
     })
 }
 
-/// Checks the port and the socket.
 pub fn findings(machine: &Machine, control: &Control) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(place) = &control.http {
@@ -42,10 +42,6 @@ pub fn findings(machine: &Machine, control: &Control) -> Vec<Finding> {
         findings.push(socket(machine, "control.socket", path));
     }
     findings
-}
-
-fn is_fenxi(machine: &Machine, pid: u32) -> bool {
-    machine.program(pid).as_deref() == Some("fenxi")
 }
 
 fn holder_of(machine: &Machine, place: &HttpPlace) -> Holder {
@@ -127,12 +123,8 @@ fn holder_of_socket(path: &Path) -> Holder {
     }
 }
 
-/// Checks whether the socket can be created.
 fn folder(machine: &Machine, name: &str, path: &Path) -> Finding {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
+    let folder = folder_of(path);
     let (place, shown) = (path.display(), folder.display());
     if machine.path(folder).is_dir() {
         return Finding::ok(CHECK, name, format!("{place}: free"));

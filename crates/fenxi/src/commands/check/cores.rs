@@ -1,4 +1,5 @@
-//! Cores: online, allowed, one per thread of the data path, near the network card, at full speed.
+//! Cores: online, allowed, one per thread of the data path, near the network card, at full speed,
+//! without interrupts; and the clock source of timestamps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -161,7 +162,6 @@ fn others(machine: &Machine, used: &[usize], service: Option<u32>) -> Option<Fin
     Some(Finding::problem(CHECK, "", cause).cure(format!("ps -o pid,args -p {pid}")))
 }
 
-/// Whether the kernel keeps other programs off the cores.
 fn isolated(machine: &Machine, used: &[usize], is_chosen: bool) -> Finding {
     const CHECK: &str = "isolation";
     let isolated = machine.list(ISOLATED).unwrap_or_default();
@@ -182,7 +182,6 @@ fn isolated(machine: &Machine, used: &[usize], is_chosen: bool) -> Finding {
     Finding::warning(CHECK, "", cause).cure(line)
 }
 
-/// Whether the cores are on the network card's NUMA node.
 fn node(machine: &Machine, name: &str, used: &[usize]) -> Option<Finding> {
     const CHECK: &str = "numa";
     let node = machine.number(&format!("sys/class/net/{name}/device/numa_node"))?;
@@ -201,7 +200,6 @@ fn node(machine: &Machine, name: &str, used: &[usize]) -> Option<Finding> {
     Some(Finding::warning(CHECK, name, cause).cure(suggestion(&near, used.len())))
 }
 
-/// Whether the cores may run as fast as they can.
 fn clock_speed(machine: &Machine, placed: &[(String, usize)]) -> Finding {
     const CHECK: &str = "frequency";
     let cpus = match placed.is_empty() {
@@ -230,7 +228,6 @@ fn clock_speed(machine: &Machine, placed: &[(String, usize)]) -> Finding {
     }
 }
 
-/// Whether the host of a virtual machine gives its CPUs to others.
 fn stolen(machine: &Machine) -> Finding {
     const CHECK: &str = "steal";
     let stat = machine.text("proc/stat").unwrap_or_default();
@@ -247,6 +244,71 @@ fn stolen(machine: &Machine) -> Finding {
             .cure("vmstat 1 10"),
         false => Finding::ok(CHECK, "", cause),
     }
+}
+
+pub fn interrupts(machine: &Machine, name: &str, cores: &Cores) -> Vec<Finding> {
+    const CHECK: &str = "interrupts";
+    let pinned = placed(cores);
+    let shared = active(machine, name).into_iter().filter_map(|interrupt| {
+        let cpus = ["effective_affinity_list", "smp_affinity_list"]
+            .iter()
+            .find_map(|file| machine.list(&format!("proc/irq/{interrupt}/{file}")))?;
+        let (thread, core) = pinned.iter().find(|(_, core)| cpus.contains(core))?;
+        let cause = format!(
+            "interrupt {interrupt} of {name} is handled on CPU {core}, where {thread} is pinned"
+        );
+        let mut online = machine.online_cpus().into_iter();
+        let free = online.find(|cpu| pinned.iter().all(|(_, core)| core != cpu));
+        let line = free.map(|cpu| format!("echo {cpu} > /proc/irq/{interrupt}/smp_affinity_list"));
+        Some(Finding::warning(CHECK, name, cause).cure_if(line))
+    });
+    let shared: Vec<Finding> = shared.collect();
+    match (shared.is_empty(), pinned.is_empty()) {
+        (false, _) => shared,
+        (true, false) => {
+            vec![Finding::ok(CHECK, name, "none on the cores of the data path")]
+        }
+        (true, true) => Vec::new(),
+    }
+}
+
+/// Interrupts of the card that have fired at least once.
+fn active(machine: &Machine, name: &str) -> Vec<u32> {
+    let text = machine.text("proc/interrupts").unwrap_or_default();
+    let device = format!("sys/class/net/{name}/device");
+    // A virtio card is a child of the PCI device that has the interrupts.
+    let folders = [format!("{device}/msi_irqs"), format!("{device}/../msi_irqs")];
+    let of_device: Vec<String> = folders.iter().flat_map(|path| machine.names(path)).collect();
+    let rows = text.lines().filter_map(|line| {
+        let (number, rest) = line.trim().split_once(':')?;
+        let interrupt: u32 = number.parse().ok()?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let mut counts = fields.iter().map_while(|field| field.parse::<u64>().ok());
+        let came = counts.any(|count| count > 0);
+        let action = fields.last()?;
+        let is_named = action
+            .strip_prefix(name)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', ':']));
+        (came && (is_named || of_device.iter().any(|known| known == number))).then_some(interrupt)
+    });
+    rows.collect()
+}
+
+/// Sources that cost a system call of a microsecond or more, not a few instructions.
+const SLOW_CLOCKS: [&str; 4] = ["hpet", "acpi_pm", "jiffies", "xen"];
+
+pub fn clock_source(machine: &Machine) -> Option<Finding> {
+    const CHECK: &str = "clock";
+    let folder = "sys/devices/system/clocksource/clocksource0";
+    let current = machine.text(&format!("{folder}/current_clocksource"))?;
+    if !SLOW_CLOCKS.contains(&current.as_str()) {
+        return Some(Finding::ok(CHECK, "", current));
+    }
+    let available = machine.text(&format!("{folder}/available_clocksource")).unwrap_or_default();
+    let fast = available.split_whitespace().find(|source| !SLOW_CLOCKS.contains(source));
+    let line = fast.map(|source| format!("echo {source} > /{folder}/current_clocksource"));
+    let cause = format!("{current}: every timestamp is a slow system call");
+    Some(Finding::warning(CHECK, "", cause).cure_if(line))
 }
 
 #[cfg(test)]
@@ -337,5 +399,65 @@ mod tests {
         let (_dir, fast) = machine(&[(governor, "performance\n")]);
         assert_eq!(clock_speed(&fast, &placed(&[1])).level, Level::Ok);
         assert_eq!(stolen(&fast).level, Level::Ok);
+    }
+}
+
+#[cfg(test)]
+mod tests_of_interrupts {
+    use super::super::machine::tests::machine;
+    use super::*;
+    use config::Config;
+
+    const INTERRUPTS: &str = "           CPU0       CPU1
+ 37:          0          0 PCI-MSIX-0000:00:03.0   0-edge      virtio2-config
+ 38:          0       3057 PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0
+ 40:          1          0 PCI-MSIX-0000:00:04.0   0-edge      eth1-rx-0
+NMI: 0 0 Non-maskable interrupts";
+
+    fn pinned(core: &str) -> Cores {
+        let config = Config::load(None, &[format!("pipeline.cores=[{core}, 5]")]).unwrap();
+        Cores::of(&config)
+    }
+
+    #[test]
+    fn a_flow_manager_on_the_cpu_of_an_interrupt() {
+        let (_dir, virtio) = machine(&[
+            ("proc/interrupts", INTERRUPTS),
+            ("sys/devices/virtio2/net/eth0/flags", "0x1003"),
+            ("sys/devices/msi_irqs/37", "msix"),
+            ("sys/devices/msi_irqs/38", "msix"),
+            ("sys/class/net/eth0/device", "->../../../devices/virtio2"),
+            ("proc/irq/38/effective_affinity_list", "1\n"),
+            ("sys/devices/system/cpu/online", "0-1\n"),
+        ]);
+        assert_eq!(active(&virtio, "eth0"), [38]);
+        assert_eq!(active(&virtio, "eth1"), [40]);
+        assert!(active(&virtio, "eth").is_empty());
+        let found = interrupts(&virtio, "eth0", &pinned("1"));
+        assert_eq!(found.len(), 1);
+        assert!(found[0].cause.ends_with("where flow-0.0 is pinned"), "{found:?}");
+        assert_eq!(found[0].remedy.as_deref(), Some("echo 0 > /proc/irq/38/smp_affinity_list"));
+        assert!(interrupts(&virtio, "eth0", &pinned("0"))[0].cause.starts_with("none"));
+    }
+}
+
+#[cfg(test)]
+mod tests_of_clock {
+    use super::super::machine::tests::machine;
+    use super::*;
+
+    #[test]
+    fn a_slow_clock_and_its_remedy() {
+        let current = "sys/devices/system/clocksource/clocksource0/current_clocksource";
+        let available = "sys/devices/system/clocksource/clocksource0/available_clocksource";
+        let of = |files: &[(&str, &str)]| clock_source(&machine(files).1);
+        let line = of(&[(current, "hpet\n"), (available, "hpet tsc\n")]).unwrap().remedy;
+        assert_eq!(
+            line.unwrap(),
+            "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource"
+        );
+        assert_eq!(of(&[(current, "hpet\n"), (available, "hpet\n")]).unwrap().remedy, None);
+        assert_eq!(of(&[(current, "tsc\n")]).unwrap().cause, "tsc");
+        assert_eq!(of(&[]), None);
     }
 }

@@ -1,7 +1,6 @@
 //! The pipeline of a configuration, drawn as text.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use accel::Bundle;
@@ -95,10 +94,7 @@ fn draw(
             waits(config),
         ),
     };
-    let mut page = String::new();
-    // Writing to a string cannot fail.
-    let _ = write!(
-        page,
+    format!(
         "pipeline {layout}, {instances}
 
   port                    {port}{first}
@@ -124,12 +120,10 @@ fn draw(
         policy = policy + &by_mode(config.tasks.first().map(|task| &task.policy_origin)),
         devices = devices.join(", "),
         cache = cache(config, bundle),
-        effect = effect(config, map),
-    );
-    page
+        effect = effect(config, map)
+    )
 }
 
-/// Whether only the first packets of each flow come up.
 fn first_packets(config: &Config) -> String {
     let io = &config.io;
     match io.capture {
@@ -158,7 +152,6 @@ fn depths(bundle: &Bundle) -> String {
     format!("{by_port}after {}", depths.collect::<Vec<_>>().join(", "))
 }
 
-/// What one element of a series is, in words.
 fn elements(bundle: &Bundle) -> &'static str {
     match task_config(bundle).unit {
         Unit::Data => "packets with payload",
@@ -211,8 +204,7 @@ fn effects(config: &Config, map: &LabelMap, whose: &str) -> String {
     let (without, _) = map.unmapped();
     let none = (!without.is_empty()).then_some(("none".to_owned(), without));
     for (value, labels) in by_value.into_values().chain(none) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(page, "  {value:<15} {}", escape(&labels.join(", ")));
+        page += &format!("  {value:<15} {}\n", escape(&labels.join(", ")));
     }
     page
 }
@@ -232,7 +224,6 @@ fn shown_dscp(dscp: policy::Dscp) -> String {
     }
 }
 
-/// `device`, `2 devices`.
 fn several(count: usize, what: &str) -> String {
     match count {
         1 => what.to_owned(),
@@ -247,8 +238,7 @@ fn threads(config: &Config) -> String {
     for (thread, core) in cores.iter() {
         let core = core.map_or("-".to_owned(), |core| format!("core {core}"));
         let work = work(config, thread);
-        // Writing to a string cannot fail.
-        let _ = writeln!(page, "  {:<15} {core:<9} {work}", thread.to_string());
+        page += &format!("  {:<15} {core:<9} {work}\n", thread.to_string());
     }
     page
 }
@@ -288,7 +278,6 @@ fn named(device: &checked::Device) -> String {
     }
 }
 
-/// How long a label waits for a batch.
 fn waits(config: &Config) -> String {
     let ms = |time: Duration| time.as_secs_f64() * 1000.0;
     match config.analytics.policy() {
@@ -306,7 +295,6 @@ fn waits(config: &Config) -> String {
     }
 }
 
-/// The batching policy with its parameters.
 fn parameters(config: &Config) -> String {
     match config.analytics.policy() {
         Policy::None => "none: fires when the device is idle".to_owned(),

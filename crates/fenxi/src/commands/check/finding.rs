@@ -1,15 +1,11 @@
 //! The findings of `fenxi check --deep`, and their report.
 
-use std::fmt::Write as _;
-
 use serde::Serialize;
 use serde_json::json;
 
-use super::tasks::TaskRow;
 use crate::exit::Failure;
-use crate::figures::plural;
+use crate::figures::counted;
 
-/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -21,26 +17,22 @@ pub enum Level {
     Problem,
 }
 
-/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Name of the check, one word.
     pub check: &'static str,
     /// What was checked, such as an interface; empty if there is only one.
     pub subject: String,
-    /// Its severity.
     pub level: Level,
     /// What was found, and its consequence.
     pub cause: String,
     /// A shell command that fixes it.
     pub remedy: Option<String>,
-    /// Whether a missing permission is the cause.
     #[serde(skip)]
     pub is_permission: bool,
 }
 
 impl Finding {
-    /// Everything is as it should be.
     pub fn ok(check: &'static str, subject: &str, cause: impl Into<String>) -> Finding {
         Finding {
             check,
@@ -52,12 +44,10 @@ impl Finding {
         }
     }
 
-    /// A warning.
     pub fn warning(check: &'static str, subject: &str, cause: impl Into<String>) -> Finding {
         Finding::ok(check, subject, cause).at(Level::Warning)
     }
 
-    /// A problem.
     pub fn problem(check: &'static str, subject: &str, cause: impl Into<String>) -> Finding {
         Finding::ok(check, subject, cause).at(Level::Problem)
     }
@@ -73,13 +63,11 @@ impl Finding {
         self
     }
 
-    /// Adds the command that fixes it, if there is one.
     pub fn cure_if(mut self, remedy: Option<String>) -> Finding {
         self.remedy = remedy;
         self
     }
 
-    /// Marks the cause as a missing permission.
     pub fn for_permission(mut self) -> Finding {
         self.is_permission = true;
         self
@@ -99,12 +87,6 @@ pub fn lines(findings: &[Finding]) -> String {
     amiss.map(line).collect()
 }
 
-/// `1 queue`, `2 queues`.
-pub fn several(count: usize, noun: &str) -> String {
-    format!("{count} {}", plural(count as u64, noun))
-}
-
-/// All findings.
 pub struct Report(pub Vec<Finding>);
 
 impl Report {
@@ -112,14 +94,13 @@ impl Report {
         self.0.iter().filter(|finding| finding.level == level).count()
     }
 
-    /// `1 problem, 2 warnings, 9 ok`.
     fn sums(&self) -> String {
-        let (problems, warnings) = (self.count(Level::Problem), self.count(Level::Warning));
-        let (problems, warnings) = (several(problems, "problem"), several(warnings, "warning"));
-        format!("{problems}, {warnings}, {} ok", self.count(Level::Ok))
+        let [problems, warnings, ok] =
+            [Level::Problem, Level::Warning, Level::Ok].map(|level| self.count(level) as u64);
+        let (problems, warnings) = (counted(problems, "problem"), counted(warnings, "warning"));
+        format!("{problems}, {warnings}, {ok} ok")
     }
 
-    /// The report as text: a line for each finding, and below it the command that fixes it.
     pub fn page(&self) -> String {
         let mut page = String::new();
         for finding in &self.0 {
@@ -132,17 +113,15 @@ impl Report {
                 "" => finding.check.to_owned(),
                 subject => format!("{} {subject}", finding.check),
             };
-            // Writing to a string cannot fail.
-            let _ = writeln!(page, "{level:<8} {what}: {}", finding.cause);
+            page += &format!("{level:<8} {what}: {}\n", finding.cause);
             if let Some(remedy) = &finding.remedy {
-                let _ = writeln!(page, "{:<8} $ {remedy}", "");
+                page += &format!("{:<8} $ {remedy}\n", "");
             }
         }
         page + &self.sums() + "\n"
     }
 
-    /// The report as JSON, one object on one line.
-    pub fn to_json(&self, tasks: &[TaskRow]) -> String {
+    pub fn to_json(&self, tasks: &[impl Serialize]) -> String {
         let object = json!({
             "problems": self.count(Level::Problem),
             "warnings": self.count(Level::Warning),

@@ -4,14 +4,14 @@
 use super::finding::Finding;
 use super::machine::Machine;
 use super::rules;
-use super::ruleset::Ruleset;
 use crate::service_unit::set_capabilities;
-use crate::sinks::mark;
+use crate::sinks::{self, KernelPart, mark};
 use accel::Bundle;
 use config::Config;
 use config::checked::IoMode;
 use dataplane::label_map::LabelMap;
 use dataplane::tasks::OpenTask;
+use netfilter::writer::StartError;
 
 const CHECK: &str = "marks";
 
@@ -20,7 +20,6 @@ const TRACK: &str = "nft 'add table inet track; add chain inet track connections
     { type filter hook prerouting priority -200; }; add \
                      rule inet track connections ct state new accept'";
 
-/// Checks marks if the mode is mark.
 pub fn findings(
     machine: &Machine,
     config: &Config,
@@ -34,7 +33,7 @@ pub fn findings(
     let mut findings = vec![
         classes(config, map),
         written(),
-        tracked(machine, rules.as_ref().ok().map(Ruleset::tracks)),
+        tracked(machine, rules.as_ref().ok().map(|rules| rules.tracks)),
     ];
     findings.extend(room(machine));
     findings.extend(forwarded(machine));
@@ -44,7 +43,6 @@ pub fn findings(
     findings
 }
 
-/// How many labels of the model have a mark.
 fn classes(config: &Config, map: &LabelMap) -> Finding {
     let table = config.mark.table();
     let (without, labels) = map.unmapped();
@@ -77,15 +75,36 @@ fn classes_of_others(config: &Config, bundles: &[Bundle]) -> Vec<Finding> {
 /// Whether the kernel accepts marks from this process: asks it to change a connection that cannot
 /// exist.
 fn written() -> Finding {
-    match mark::probe() {
-        Ok(()) => Finding::ok(CHECK, "ctnetlink", "the kernel accepts marks from this process"),
-        Err(error @ mark::StartError::Capability { .. }) => {
-            Finding::problem(CHECK, "CAP_NET_ADMIN", error.to_string())
-                .cure(set_capabilities(true))
-                .for_permission()
+    let Err(error) = mark::probe() else {
+        return Finding::ok(CHECK, "ctnetlink", "the kernel accepts marks from this process");
+    };
+    let subject = match error {
+        StartError::Capability { .. } => "CAP_NET_ADMIN",
+        _ => "ctnetlink",
+    };
+    refused(CHECK, subject, &error)
+}
+
+/// Labels of connections and sets of nftables: whether the kernel takes them from this process.
+pub fn kernel_parts(config: &Config) -> impl Iterator<Item = Finding> {
+    let parts = sinks::KINDS.iter().flat_map(|kind| kind.kernel_parts(config));
+    parts.map(|KernelPart { check, subject, probed, done }| match probed {
+        Ok(()) => Finding::ok(check, &subject, done),
+        Err(error) => refused(check, &subject, &error),
+    })
+}
+
+fn refused(check: &'static str, subject: &str, error: &StartError) -> Finding {
+    let text = error.to_string();
+    let found = Finding::problem(check, subject, text.clone());
+    match error {
+        StartError::Capability { .. } => found.cure(set_capabilities(true)).for_permission(),
+        StartError::Kernel { module, .. } => found.cure(format!("modprobe {module}")),
+        // The command that adds a set stands at the end of the line.
+        StartError::Unfit(_) => {
+            found.cure_if(text.split_once("add it: ").map(|(_, cure)| cure.to_owned()))
         }
-        Err(error) => Finding::problem(CHECK, "ctnetlink", error.to_string())
-            .cure("modprobe nf_conntrack_netlink"),
+        StartError::Thread { .. } => found,
     }
 }
 
@@ -119,7 +138,6 @@ fn tracked(machine: &Machine, asks: Option<bool>) -> Finding {
     }
 }
 
-/// Whether the connection table has room.
 fn room(machine: &Machine) -> Option<Finding> {
     let of = |name: &str| machine.number(&format!("proc/sys/net/netfilter/nf_conntrack_{name}"));
     let (count, most) = (of("count")?, of("max")?);
@@ -132,7 +150,6 @@ fn room(machine: &Machine) -> Option<Finding> {
     Some(Finding::warning(CHECK, "conntrack", cause).cure(line))
 }
 
-/// Whether this machine forwards packets.
 fn forwarded(machine: &Machine) -> Option<Finding> {
     let on = |path: &str| machine.number(path) == Some(1);
     if on("proc/sys/net/ipv4/ip_forward") || on("proc/sys/net/ipv6/conf/all/forwarding") {

@@ -44,7 +44,6 @@ fn enough(machine: &Machine, need: Need, service: Option<u32>) -> Finding {
     Finding::ok(CHECK, "", cause)
 }
 
-/// The kind of pages that the tables will use.
 fn pages(machine: &Machine, tables: u64) -> Finding {
     const CHECK: &str = "huge-pages";
     let size = machine.bytes("proc/meminfo", "Hugepagesize").unwrap_or(2 * MIB);

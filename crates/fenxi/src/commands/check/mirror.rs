@@ -8,7 +8,6 @@ use super::machine::Machine;
 use config::Config;
 use config::checked::IoMode;
 
-/// Checks the interface, if one is configured.
 pub fn findings(machine: &Machine, config: &Config) -> Vec<Finding> {
     let name = config.policy.mirror.as_deref();
     name.map_or_else(Vec::new, |name| one(machine, config, name, &interface::names()))

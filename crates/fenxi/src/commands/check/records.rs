@@ -1,13 +1,19 @@
-//! The record file: whether it can be written, and whether the disk has room for its maximum size.
+//! The record file: whether it can be written, and whether the disk has room for its maximum size;
+//! and collectors of records in the network.
 
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{Access, AtFlags, CWD, accessat, statvfs};
 
 use super::finding::Finding;
 use super::machine::Machine;
-use crate::cli::is_dash;
+use crate::access::{folder_of, is_dash};
 use crate::service_unit;
+use crate::sinks::ipfix::{Destination, Endpoint, IpfixKeys, first};
+use crate::sinks::records::Kafka;
+use config::Config;
 use config::checked::{Records, Rotate};
 
 const CHECK: &str = "records";
@@ -18,7 +24,6 @@ const ENOUGH: u64 = 1 << 30;
 /// The only folder that the service's unit lets it write to.
 const OF_SERVICE: &str = "/var/lib/fenxi";
 
-/// Checks the record file, if one is configured.
 pub fn findings(machine: &Machine, records: &Records) -> Vec<Finding> {
     let Some(path) = records.path.as_deref().filter(|path| !is_dash(path)) else {
         return Vec::new();
@@ -32,7 +37,6 @@ pub fn findings(machine: &Machine, records: &Records) -> Vec<Finding> {
     findings
 }
 
-/// Why it cannot be written, if so.
 fn writable(path: &Path, folder: &Path, is_service: bool) -> Option<Finding> {
     let name = path.display().to_string();
     let problem = |cause: &str| Some(Finding::problem(CHECK, &name, cause));
@@ -52,7 +56,6 @@ fn writable(path: &Path, folder: &Path, is_service: bool) -> Option<Finding> {
     })
 }
 
-/// Whether the disk has room for the file's maximum size.
 fn room(path: &Path, folder: &Path, rotate: Option<Rotate>) -> Finding {
     let name = path.display().to_string();
     let Ok(system) = statvfs(folder) else {
@@ -84,7 +87,6 @@ fn taken(path: &Path, old: usize) -> u64 {
     files.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
 }
 
-/// Whether the installed service may write to the folder.
 fn in_reach(machine: &Machine, folder: &Path) -> Option<Finding> {
     let drop_ins = machine.unit()?.drop_ins;
     let is_opened = |line: &str| {
@@ -108,15 +110,76 @@ fn in_reach(machine: &Machine, folder: &Path) -> Option<Finding> {
     Some(Finding::warning(CHECK, &name, cause).cure(cure))
 }
 
-fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
+fn mib(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
+}
+
+const COLLECTORS: &str = "collectors";
+
+/// How long a collector may take to answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+pub fn collectors(machine: &Machine, config: &Config) -> Vec<Finding> {
+    let exporter = match &config.section::<IpfixKeys>().to {
+        Some(to @ Destination::Udp(endpoint)) => Some((to.to_string(), endpoint.clone(), false)),
+        Some(to @ Destination::Tcp(endpoint)) => Some((to.to_string(), endpoint.clone(), true)),
+        Some(Destination::File(_)) | None => None,
+    };
+    let brokers = config.section::<Kafka>().brokers.into_iter();
+    let brokers = brokers.map(|broker| (broker.to_string(), broker, true));
+    let all = exporter.into_iter().chain(brokers);
+    all.flat_map(|(name, endpoint, is_tcp)| collector(machine, &name, &endpoint, is_tcp)).collect()
+}
+
+fn collector(machine: &Machine, name: &str, endpoint: &Endpoint, is_tcp: bool) -> Vec<Finding> {
+    let found = (endpoint.host.as_str(), endpoint.port).to_socket_addrs();
+    let addresses: Vec<SocketAddr> = match found {
+        Ok(found) => found.collect(),
+        Err(error) => {
+            let cause = format!("no address is found for it: {error}; a run goes on trying");
+            let line = format!("getent hosts {}", endpoint.host);
+            return vec![Finding::warning(COLLECTORS, name, cause).cure(line)];
+        }
+    };
+    let mut findings = vec![answer(name, endpoint, is_tcp)];
+    findings.extend(is_reached(machine, name, &addresses));
+    findings
+}
+
+/// Whether somebody listens there. Nothing is sent.
+fn answer(name: &str, endpoint: &Endpoint, is_tcp: bool) -> Finding {
+    if !is_tcp {
+        let cause = "UDP: whether a collector listens cannot be seen from here";
+        return Finding::ok(COLLECTORS, name, cause);
+    }
+    match first(endpoint, |address| TcpStream::connect_timeout(&address, ANSWER_WITHIN)) {
+        Ok(_) => Finding::ok(COLLECTORS, name, "it accepts connections"),
+        Err(error) => {
+            let cause = format!("it does not accept connections: {error}; a run goes on trying");
+            let line = format!("nc -vz {} {}", endpoint.host, endpoint.port);
+            Finding::warning(COLLECTORS, name, cause).cure(line)
+        }
     }
 }
 
-fn mib(bytes: u64) -> String {
-    format!("{} MiB", bytes >> 20)
+/// Whether the installed service, whose unit allows addresses of this machine only, may reach it.
+fn is_reached(machine: &Machine, name: &str, addresses: &[SocketAddr]) -> Option<Finding> {
+    let drop_ins = machine.unit()?.drop_ins;
+    let is_allowed = drop_ins.lines().any(|line| {
+        let line = line.trim();
+        line.starts_with("IPAddressAllow=") || line == "IPAddressDeny="
+    });
+    let away: Vec<IpAddr> = addresses.iter().map(SocketAddr::ip).collect();
+    if is_allowed || away.iter().all(IpAddr::is_loopback) {
+        return None;
+    }
+    let away: Vec<String> = away.iter().map(IpAddr::to_string).collect();
+    let line = format!("IPAddressAllow={}", away.join(" "));
+    let cause = "the service cannot reach it: its unit allows only addresses of this machine; \
+        allow the name servers as well, \
+                 unless they are local";
+    let cure = service_unit::install(&machine.service, "collectors", &[&line]);
+    Some(Finding::warning(COLLECTORS, name, cause).cure(cure))
 }
 
 #[cfg(test)]
@@ -175,5 +238,43 @@ mod tests {
         assert!(!is_told(&[unit, drop_in], "/srv/flows/a"));
         assert!(!is_told(&[unit, drop_in], "/data"));
         assert!(is_told(&[unit, drop_in], "/srv"));
+    }
+}
+
+#[cfg(test)]
+mod tests_of_collectors {
+    use std::net::TcpListener;
+
+    use super::super::finding::Level;
+    use super::super::machine::tests::machine;
+    use super::*;
+
+    #[test]
+    fn a_collector_that_listens_and_one_that_is_gone() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = Endpoint::parse(&listener.local_addr().unwrap().to_string()).unwrap();
+        let here = machine(&[]).1;
+        assert_eq!(collector(&here, "there", &endpoint, true)[0].level, Level::Ok);
+        drop(listener);
+        let gone = collector(&here, "there", &endpoint, true);
+        assert_eq!(gone[0].level, Level::Warning);
+        assert_eq!(collector(&here, "there", &endpoint, false)[0].level, Level::Ok);
+    }
+
+    #[test]
+    fn the_unit_lets_the_service_reach_other_machines_with_a_drop_in_only() {
+        let service = ("usr/lib/systemd/system/fenxi.service", "[Service]");
+        let away = ["192.0.2.9:4739".parse().unwrap()];
+        let (_dir, plain) = machine(&[service]);
+        let remedy = is_reached(&plain, "there", &away).unwrap().remedy.unwrap();
+        assert!(remedy.contains("IPAddressAllow=192.0.2.9\\n"), "{remedy}");
+        let local = ["127.0.0.1:4739".parse().unwrap()];
+        assert_eq!(is_reached(&plain, "there", &local), None);
+        assert_eq!(is_reached(&machine(&[]).1, "there", &away), None);
+        let drop_in = (
+            "etc/systemd/system/fenxi.service.d/collectors.conf",
+            "[Service]\nIPAddressAllow=192.0.2.9",
+        );
+        assert_eq!(is_reached(&machine(&[service, drop_in]).1, "there", &away), None);
     }
 }

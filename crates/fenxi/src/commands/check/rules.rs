@@ -16,10 +16,6 @@ const NAME: &str = "rules";
 /// Conflicts that are shown; the others are counted.
 const SHOWN: usize = 8;
 
-/// All rules that this process may read.
-///
-/// # Errors
-/// Why the rules of nftables are missing.
 pub fn read() -> Result<Ruleset, String> {
     let mut rules = Ruleset::default();
     rules.add_nft(&output("nft", &["-j", "list", "ruleset"])?);
@@ -45,10 +41,6 @@ pub fn read() -> Result<Ruleset, String> {
     Ok(rules)
 }
 
-/// What a program prints.
-///
-/// # Errors
-/// It is not installed, or refuses.
 fn output(program: &str, arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null());
@@ -61,18 +53,8 @@ fn output(program: &str, arguments: &[&str]) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The bits that the labels of a task write.
-pub struct TaskBits {
-    /// The key that names them.
-    pub key: String,
-    /// All of them.
-    pub mask: u32,
-    /// The values that they take.
-    pub values: Vec<u32>,
-}
-
 /// The bits of each task whose labels write some.
-pub fn bits(config: &Config, bundles: &[Bundle]) -> Vec<TaskBits> {
+pub fn bits(config: &Config, bundles: &[Bundle]) -> Vec<Bits> {
     let tasks = config.tasks.iter().zip(bundles).enumerate();
     let bits = tasks.filter_map(|(number, (task, bundle))| {
         let own = config.of_task(number);
@@ -82,13 +64,12 @@ pub fn bits(config: &Config, bundles: &[Bundle]) -> Vec<TaskBits> {
             0 => "mark.mask".to_owned(),
             _ => format!("task.{}.mark_mask", task.name),
         };
-        Some(TaskBits { key, mask: own.mark.mask, values: marks.map(|mark| mark.bits).collect() })
+        Some(Bits { key, mask: own.mark.mask, values: marks.map(|mark| mark.bits).collect() })
     });
     bits.filter(|bits| bits.mask != 0).collect()
 }
 
-/// The rules that collide with the bits.
-pub fn findings(rules: &Result<Ruleset, String>, bits: &[TaskBits]) -> Vec<Finding> {
+pub fn findings(rules: &Result<Ruleset, String>, bits: &[Bits]) -> Vec<Finding> {
     let rules = match rules {
         Ok(rules) => rules,
         Err(why) => {
@@ -99,21 +80,18 @@ pub fn findings(rules: &Result<Ruleset, String>, bits: &[TaskBits]) -> Vec<Findi
             ];
         }
     };
-    let of = |bits: &TaskBits| {
-        rules.conflicts(&Bits { key: &bits.key, mask: bits.mask, values: &bits.values })
-    };
-    let conflicts: Vec<Conflict> = bits.iter().flat_map(of).collect();
+    let conflicts: Vec<Conflict> = bits.iter().flat_map(|bits| rules.conflicts(bits)).collect();
     let mut findings: Vec<Finding> = conflicts.iter().take(SHOWN).map(warning).collect();
     if conflicts.len() > SHOWN {
         let cause =
             format!("{} more rules collide with the bits of fenxi", conflicts.len() - SHOWN);
         findings.push(Finding::warning(CHECK, NAME, cause).cure("nft -a list ruleset"));
     }
-    if rules.unread() > 0 {
+    if rules.unread > 0 {
         let cause = format!(
             "{} rules of iptables concern marks, and only iptables-save, which is not installed, \
              can show them",
-            rules.unread()
+            rules.unread
         );
         findings.push(Finding::warning(CHECK, NAME, cause).cure("apt-get install iptables"));
     }

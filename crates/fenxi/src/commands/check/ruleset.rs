@@ -7,44 +7,39 @@
 //!
 //! Nothing here runs a program.
 
-mod bits;
 mod ip_rule;
 mod iptables;
 mod nft;
 #[cfg(test)]
 mod tests;
 
-use bits::{Compared, Written};
-
 /// The bits in question.
-#[derive(Debug, Clone, Copy)]
-pub struct Bits<'a> {
+/// The bits of connection marks that the labels of a task write.
+pub struct Bits {
     /// The key of the configuration that names them.
-    pub key: &'a str,
-    /// All of them.
+    pub key: String,
     pub mask: u32,
     /// The values that they take.
-    pub values: &'a [u32],
+    pub values: Vec<u32>,
 }
 
-/// A rule that collides with the bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// Where the rule stands: table, chain and handle.
     pub place: String,
-    /// What it does, and what comes of it.
     pub cause: String,
     /// A command that mends the rule, or shows it.
     pub remedy: String,
 }
 
-/// All rules that could be read.
 #[derive(Debug, Clone, Default)]
 pub struct Ruleset {
     rules: Vec<Rule>,
     routes: Vec<ip_rule::IpRule>,
-    tracks: bool,
-    unread: usize,
+    /// Whether a rule of nftables makes the kernel track connections.
+    pub tracks: bool,
+    /// Rules of iptables that concern marks, of which nft prints no more than the name.
+    pub unread: usize,
 }
 
 /// What a rule does with marks.
@@ -68,10 +63,7 @@ struct Rule {
 impl Ruleset {
     /// Adds what `nft -j list ruleset` prints. Text that is no JSON has no rules.
     pub fn add_nft(&mut self, json: &str) {
-        let read = nft::read(json);
-        self.tracks |= read.tracks;
-        self.unread += read.of_iptables;
-        self.rules.extend(read.rules);
+        nft::read(json, self);
     }
 
     /// Adds what `iptables-save` prints, or another program of its family. The rules of iptables
@@ -87,18 +79,7 @@ impl Ruleset {
         self.routes.extend(ip_rule::read(ip, json));
     }
 
-    /// Whether a rule of nftables makes the kernel track connections.
-    pub fn tracks(&self) -> bool {
-        self.tracks
-    }
-
-    /// Rules of iptables that concern marks, which only `iptables-save` can show.
-    pub fn unread(&self) -> usize {
-        self.unread
-    }
-
-    /// The rules that collide with the bits.
-    pub fn conflicts(&self, bits: &Bits<'_>) -> Vec<Conflict> {
+    pub fn conflicts(&self, bits: &Bits) -> Vec<Conflict> {
         // Bits that packets may have, and which of our bits may be among them.
         let (mut packet, mut ours) = (0, 0);
         for written in self.rules.iter().flat_map(|rule| &rule.to_packet) {
@@ -120,9 +101,8 @@ impl Ruleset {
 }
 
 impl Rule {
-    /// The rule writes the bits.
-    fn writes(&self, bits: &Bits<'_>, packet: u32) -> Option<String> {
-        let (mask, key) = (bits.mask, bits.key);
+    fn writes(&self, bits: &Bits, packet: u32) -> Option<String> {
+        let (mask, key) = (bits.mask, &bits.key);
         self.to_connection.iter().find_map(|written| {
             let changed = !written.connection & mask;
             let set = (written.ones | written.packet & packet) & mask;
@@ -146,7 +126,7 @@ impl Rule {
 
     /// The rule compares the bits, but not with one of our values. `ours`: the bits that are
     /// copied into packets.
-    fn misses(&self, bits: &Bits<'_>, ours: u32) -> Option<String> {
+    fn misses(&self, bits: &Bits, ours: u32) -> Option<String> {
         let missed = |compared: &[Compared], reach: u32| {
             let mut compared = compared.iter();
             compared.find(|it| it.is_missed(reach)).copied()
@@ -162,5 +142,62 @@ impl Rule {
             compared.value,
             compared.mask & !bits.mask
         ))
+    }
+}
+
+/// A value that is written to a mark. A bit that is in none of these is written as 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// Bits copied from the connection's mark, in their places.
+    pub connection: u32,
+    /// Bits copied from the packet's mark, in their places.
+    pub packet: u32,
+    /// Bits that may be 1 for another reason.
+    pub ones: u32,
+}
+
+impl Written {
+    /// Nothing is known of the value.
+    pub const ANYTHING: Written = Written::constant(u32::MAX);
+    /// The connection's mark as it is.
+    pub const CONNECTION: Written = Written { connection: u32::MAX, packet: 0, ones: 0 };
+    /// The packet's mark as it is.
+    pub const PACKET: Written = Written { connection: 0, packet: u32::MAX, ones: 0 };
+
+    pub const fn constant(ones: u32) -> Written {
+        Written { connection: 0, packet: 0, ones }
+    }
+
+    pub fn and(self, mask: u32) -> Written {
+        Written {
+            connection: self.connection & mask,
+            packet: self.packet & mask,
+            ones: self.ones & mask,
+        }
+    }
+
+    /// Sets or flips bits, which are then nobody else's.
+    pub fn or(self, bits: u32) -> Written {
+        Written { ones: self.ones | bits, ..self.and(!bits) }
+    }
+}
+
+/// Bits of a mark that are compared with a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compared {
+    pub mask: u32,
+    pub value: u32,
+}
+
+impl Compared {
+    /// Whether the comparison looks at bits of `ours` and expects all of them to be 0. A
+    /// comparison with 0 as a whole asks whether there is any mark, and is meant so.
+    pub fn is_missed(&self, ours: u32) -> bool {
+        self.mask & ours != 0 && self.value != 0 && self.value & ours == 0
+    }
+
+    /// Whether it holds only while all bits of `ours` are 0.
+    pub fn is_unset(&self, ours: u32) -> bool {
+        self.mask & ours == ours && self.value == 0
     }
 }

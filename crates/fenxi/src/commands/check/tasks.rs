@@ -1,25 +1,22 @@
 //! The tasks of a configuration: which model is asked about which flows, and where its labels go.
 //! Drawn as a graph, in which a task stands below the one whose label it waits for.
 
-use std::fmt::Write as _;
-
 use accel::Bundle;
 use serde::Serialize;
 
 use config::Config;
 use config::checked::{Batching, IoMode, PolicyName, Task};
+use config::when::{Term, shortened};
 
+use super::finding::Finding;
 use crate::escape::escape;
+use crate::rules::Rules;
 use crate::sinks;
 
-/// A task, for people and for machines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TaskRow {
-    /// Its name.
     name: String,
-    /// Name of its model.
     model: String,
-    /// Version of the model.
     version: String,
     /// After how many elements the model is asked; the last is K.
     depths: Vec<usize>,
@@ -36,11 +33,9 @@ pub struct TaskRow {
     policy: String,
     /// The lowest is shed first.
     priority: u8,
-    /// Where its labels go.
     labels_to: Vec<String>,
 }
 
-/// The tasks with their models, in the order of the configuration.
 pub fn rows(config: &Config, bundles: &[Bundle]) -> Vec<TaskRow> {
     let tasks = config.tasks.iter().zip(bundles).enumerate();
     let row = |(number, (task, bundle)): (usize, (&Task, &Bundle))| {
@@ -98,8 +93,7 @@ pub fn graph(rows: &[TaskRow]) -> String {
     let mut page = "\ntasks\n".to_owned();
     let roots: Vec<usize> = children(rows, None);
     for root in roots {
-        // Writing to a string cannot fail.
-        let _ = writeln!(page, "  {}", line(&rows[root]));
+        page += &format!("  {}\n", line(&rows[root]));
         below(rows, root, "  ", &mut page);
     }
     page
@@ -119,7 +113,7 @@ fn below(rows: &[TaskRow], parent: usize, indent: &str, page: &mut String) {
             true => ("└─► ", "    "),
             false => ("├─► ", "│   "),
         };
-        let _ = writeln!(page, "{indent}{branch}{}", line(&rows[child]));
+        *page += &format!("{indent}{branch}{}\n", line(&rows[child]));
         below(rows, child, &format!("{indent}{more}"), page);
     }
 }
@@ -152,6 +146,39 @@ fn line(row: &TaskRow) -> String {
         false => format!(" ─► {}", row.labels_to.join(", ")),
     };
     escape(&(line + &to)).into_owned()
+}
+
+/// Rules that `when` of a task names and no file has: no error, because rules may be added later.
+pub fn missing_rules(config: &Config, rules: &Rules) -> Vec<Finding> {
+    const CHECK: &str = "when";
+    let mut findings = Vec::new();
+    for task in &config.tasks {
+        let choices = task.when.terms.iter().filter_map(|term| match term {
+            Term::Rule(choice) => Some(choice),
+            _ => None,
+        });
+        let names = choices.flat_map(|choice| &choice.names);
+        for name in names.filter(|name| !rules.has(name)) {
+            let cause = format!("{}: {}", task.when_origin, missing(config, rules, name));
+            findings.push(Finding::warning(CHECK, &task.name, cause));
+        }
+    }
+    findings
+}
+
+fn missing(config: &Config, rules: &Rules, name: &str) -> String {
+    let shown = shortened(name);
+    match &config.policy.rules {
+        None => format!(
+            "there is no rule {shown}, because policy.rules names no file; name one, or add the \
+            rule to the run with fenxi ctl policy add"
+        ),
+        Some(file) => {
+            let near = rules.nearest(name);
+            let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+            format!("there is no rule {shown} in {}{near}", file.display())
+        }
+    }
 }
 
 #[cfg(test)]
@@ -237,5 +264,32 @@ mod tests {
         assert_eq!(shown(&["analytics.policy=max"]), "max");
         let goal = ["analytics.policy=on-off", "analytics.latency_goal_ms=2.5"];
         assert_eq!(shown(&goal), "on-off 2.5 ms");
+    }
+}
+
+#[cfg(test)]
+mod tests_of_whens {
+    use super::*;
+    use crate::rules::Traffic;
+
+    #[test]
+    fn a_rule_that_is_missing_is_named_with_a_near_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("r.toml");
+        std::fs::write(&file, "[[rule]]\nname = \"guests\"\n").unwrap();
+        let rules = format!("policy.rules={}", file.display());
+        let causes = |sets: &[&str]| {
+            let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+            let config = Config::load(None, &sets).unwrap();
+            let rules = Rules::load(&config, &[], Traffic::Live).unwrap();
+            let found = missing_rules(&config, &rules);
+            found.into_iter().map(|it| it.cause).collect::<Vec<_>>()
+        };
+        assert!(causes(&["task.a.when=rule = guests", &rules]).is_empty());
+        let cause = causes(&["task.a.when=rule = guest", &rules]).join("\n");
+        assert!(cause.starts_with("--set: there is no rule guest in "), "{cause}");
+        assert!(cause.ends_with("r.toml; did you mean guests?"), "{cause}");
+        let cause = causes(&["task.a.when=rule != guests"]).join("\n");
+        assert!(cause.contains("because policy.rules names no file"), "{cause}");
     }
 }

@@ -4,13 +4,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::table;
+use super::{absolute, table};
 use crate::cli::CtlPolicyCommand;
 use crate::exit::Failure;
-use crate::figures::{grouped, plural};
+use crate::figures::{counted, grouped};
 use crate::protocol::{CHANGES_MAX, PolicyChanged, PolicyShown, Request, RuleRow};
 
-/// The request of a command.
 pub fn request(command: &CtlPolicyCommand) -> Result<Request, Failure> {
     let lines = |word: &str, rules: &[String]| {
         // Line feeds separate changes; within a rule they mean nothing.
@@ -19,11 +18,7 @@ pub fn request(command: &CtlPolicyCommand) -> Result<Request, Failure> {
         Request::PolicyChange { changes: lines.join("\n") }
     };
     Ok(match command {
-        CtlPolicyCommand::Load { file } => Request::PolicyLoad {
-            // The server has another working directory.
-            file: std::path::absolute(file)
-                .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?,
-        },
+        CtlPolicyCommand::Load { file } => Request::PolicyLoad { file: absolute(file)? },
         CtlPolicyCommand::Add { rules } => lines("add", rules),
         CtlPolicyCommand::Delete { rules } => lines("delete", rules),
         CtlPolicyCommand::Change { file } => Request::PolicyChange { changes: read(file)? },
@@ -34,7 +29,6 @@ pub fn request(command: &CtlPolicyCommand) -> Result<Request, Failure> {
     })
 }
 
-/// A batch of changes, from a file or standard input.
 fn read(file: &Path) -> Result<String, Failure> {
     let wrong = |error: io::Error| {
         Failure::no_input(format!("{}: cannot be read: {error}", file.display()))
@@ -57,7 +51,6 @@ fn read(file: &Path) -> Result<String, Failure> {
     }
 }
 
-/// A batch of changes in one line.
 pub fn changed_line(changed: &PolicyChanged) -> String {
     let mut parts = Vec::new();
     match (changed.first, changed.added) {
@@ -66,28 +59,27 @@ pub fn changed_line(changed: &PolicyChanged) -> String {
         (None, _) => {}
     }
     if changed.deleted > 0 {
-        parts.push(format!("{} deleted", rules(changed.deleted)));
+        parts.push(format!("{} deleted", counted(changed.deleted, "rule")));
     }
-    parts.push(format!("{} in use", rules(changed.rules)));
+    parts.push(format!("{} in use", counted(changed.rules, "rule")));
     if changed.is_pending {
         parts.push("the change counts once an index is trained with it".to_owned());
     }
     parts.join("; ") + "\n"
 }
 
-/// Rules as a table.
 pub fn page(shown: &PolicyShown) -> String {
     let mut page = String::new();
     let has_counters = shown.rows.iter().any(|row| row.flows.is_some());
-    let mut header = vec!["number", "flows", "packets", "bytes", "from", "rule"];
-    if !has_counters {
-        header.drain(1..4);
-    }
+    let header = match has_counters {
+        true => "number|flows|packets|bytes|from|rule",
+        false => "number|from|rule",
+    };
     if !shown.rows.is_empty() {
         let rows = shown.rows.iter().map(|row| cells(row, has_counters));
-        page += &table(&header, rows);
+        page += &table(header, rows);
     }
-    page += &rules(shown.rules);
+    page += &counted(shown.rules, "rule");
     if (shown.rows.len() as u64) < shown.rules {
         page += &format!(", {} shown", grouped(shown.rows.len() as u64));
     }
@@ -109,10 +101,6 @@ fn cells(row: &RuleRow, has_counters: bool) -> Vec<String> {
     cells.push(row.place.clone());
     cells.push(row.rule.clone());
     cells
-}
-
-fn rules(count: u64) -> String {
-    format!("{} {}", grouped(count), plural(count, "rule"))
 }
 
 #[cfg(test)]

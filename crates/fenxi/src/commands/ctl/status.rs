@@ -1,33 +1,26 @@
 //! The page of `fenxi ctl status`.
 
-use std::fmt::Write as _;
-
 use console::text::{cut, escape};
 
-use crate::figures::{duration, grouped, plural, scaled};
+use crate::figures::{counted, duration, grouped, scaled};
 use crate::protocol::{Overview, RuleSums, Status, TaskRow};
 use crate::sinks;
 
-/// The page of `fenxi ctl status`, for a terminal.
 pub(super) fn page(status: &Status) -> String {
-    let mut page = String::new();
-    // Writing to a string cannot fail.
-    let _ = writeln!(
-        page,
-        "{}: fenxi {}, process {}, up {:.0} s",
+    let mut page = format!(
+        "{}: fenxi {}, process {}, up {:.0} s\n",
         status.state, status.version, status.pid, status.uptime_s
     );
     if let Some(left) = status.unconfirmed_s {
-        let _ = writeln!(
-            page,
-            "the last reload will be undone in {left:.0} s unless `fenxi ctl confirm` comes first"
+        page += &format!(
+            "the last reload will be undone in {left:.0} s unless `fenxi ctl confirm` comes first\n"
         );
     }
     for check in &status.checks {
         let sign = if check.holds { '+' } else { '-' };
-        let _ = writeln!(page, "[{sign}] {}: {}", check.name, check.reason);
+        page += &format!("[{sign}] {}: {}\n", check.name, check.reason);
     }
-    let _ = write_overview(&mut page, &status.overview);
+    page += &overview_lines(&status.overview);
     let lines = page.lines().flat_map(|line| folded(line, COLUMNS));
     let lines: Vec<String> = lines.collect();
     lines.join("\n") + "\n"
@@ -62,28 +55,20 @@ fn folded(line: &str, columns: usize) -> Vec<String> {
     lines.into_iter().map(|line| cut(&line, columns)).collect()
 }
 
-/// `3 changes`.
-pub(super) fn changes(count: u64) -> String {
-    format!("{} {}", grouped(count), plural(count, "change"))
-}
-
-/// The rules in force, what was found among them, and what has changed.
 fn rules_line(rules: &RuleSums) -> String {
     let mut line = format!(
-        "rules     {} in force; {} {}, {} without a rule; {}",
+        "rules     {} in force; {}, {} without a rule; {}",
         grouped(rules.rules),
-        grouped(rules.lookups),
-        plural(rules.lookups, "look-up"),
+        counted(rules.lookups, "look-up"),
         grouped(rules.unmatched),
-        changes(rules.updates)
+        counted(rules.updates, "change")
     );
     if let Some(ago_s) = rules.updated_ago_s {
         let last = if rules.updates == 1 { "" } else { "the last " };
-        // Writing to a string cannot fail.
-        let _ = write!(line, ", {last}{} ago", duration(ago_s));
+        line += &format!(", {last}{} ago", duration(ago_s));
     }
     if rules.updates_refused > 0 {
-        let _ = write!(line, ", {} refused", grouped(rules.updates_refused));
+        line += &format!(", {} refused", grouped(rules.updates_refused));
     }
     if rules.is_pending {
         line += "; changes wait for an index";
@@ -91,15 +76,13 @@ fn rules_line(rules: &RuleSums) -> String {
     line
 }
 
-/// One of several tasks.
 fn task_line(task: &TaskRow) -> String {
     let mut line = format!(
-        "task      {} ({}): {} series, {} {}, 99 % within {:.2} ms",
+        "task      {} ({}): {} series, {}, 99 % within {:.2} ms",
         task.task,
         task.model,
         grouped(task.series),
-        grouped(task.labels),
-        plural(task.labels, "label"),
+        counted(task.labels, "label"),
         task.label_p99_ms
     );
     let figures = [
@@ -108,20 +91,17 @@ fn task_line(task: &TaskRow) -> String {
         (task.lost, "series lost"),
     ];
     for (count, what) in figures.into_iter().filter(|(count, _)| *count > 0) {
-        // Writing to a string cannot fail.
-        let _ = write!(line, ", {} {what}", grouped(count));
+        line += &format!(", {} {what}", grouped(count));
     }
     line
 }
 
-/// Maximum number of labels in the overview.
 const LABELS: usize = 8;
 
-fn write_overview(page: &mut String, overview: &Overview) -> std::fmt::Result {
+fn overview_lines(overview: &Overview) -> String {
     let n = grouped;
-    writeln!(
-        page,
-        "traffic   {} packets, {}B; now {}pps; {} of at most {} flows ({} half-open), {} begun",
+    let mut page = format!(
+        "traffic   {} packets, {}B; now {}pps; {} of at most {} flows ({} half-open), {} begun\n",
         n(overview.packets),
         scaled(overview.bytes as f64),
         scaled(overview.packets_per_s),
@@ -129,7 +109,7 @@ fn write_overview(page: &mut String, overview: &Overview) -> std::fmt::Result {
         n(overview.flows_max),
         n(overview.half_open),
         n(overview.flows_begun)
-    )?;
+    );
     let mut labels: Vec<_> = overview.labels.iter().collect();
     labels.sort_by_key(|&(label, flows)| (std::cmp::Reverse(*flows), label));
     let named = labels.iter().take(LABELS);
@@ -138,47 +118,42 @@ fn write_overview(page: &mut String, overview: &Overview) -> std::fmt::Result {
     if labels.len() > LABELS {
         named.push(format!("and {} more", labels.len() - LABELS));
     }
-    if !overview.tasks.is_empty() {
-        overview.tasks.iter().try_for_each(|task| writeln!(page, "{}", task_line(task)))?;
-    }
-    writeln!(
-        page,
-        "labels    {} by {}: {}",
+    page.extend(overview.tasks.iter().map(|task| task_line(task) + "\n"));
+    page += &format!(
+        "labels    {} by {}: {}\n",
         n(overview.labels.values().sum()),
         overview.model,
         if named.is_empty() { "none".to_owned() } else { named.join(", ") }
-    )?;
+    );
     if overview.series_withheld > 0 {
-        writeln!(
-            page,
-            "no label  {} flows began mid-stream, and the model was not trained for that",
+        page += &format!(
+            "no label  {} flows began mid-stream, and the model was not trained for that\n",
             n(overview.series_withheld)
-        )?;
+        );
     }
     if let Some(rules) = &overview.rules {
-        writeln!(page, "{}", rules_line(rules))?;
+        page += &format!("{}\n", rules_line(rules));
     }
-    for line in sinks::status_lines(&overview.sinks) {
-        writeln!(page, "{line}")?;
+    for line in sinks::KINDS.iter().filter_map(|kind| kind.status_line(&overview.sinks)) {
+        page += &format!("{line}\n");
     }
     let lost = sinks::lost(&overview.sinks).map(|(noun, count)| format!(", {} {noun}", n(count)));
-    writeln!(
-        page,
+    page += &format!(
         "lost      {} packets before they were read, {} not forwarded, {} series{}; {} packets \
          found the table full, {} flows \
-         were evicted from it",
+         were evicted from it\n",
         n(overview.dropped),
         n(overview.unsent),
         n(overview.series_lost),
         lost.collect::<String>(),
         n(overview.table_full),
         n(overview.evicted)
-    )?;
-    writeln!(
-        page,
-        "latency   K-th packet to label: median {:.2} ms, 99 % within {:.2} ms",
+    );
+    page += &format!(
+        "latency   K-th packet to label: median {:.2} ms, 99 % within {:.2} ms\n",
         overview.label_p50_ms, overview.label_p99_ms
-    )
+    );
+    page
 }
 
 #[cfg(test)]

@@ -2,60 +2,31 @@
 //! model. `fenxi-train compare` scores bundles.
 
 mod flows;
-mod names;
 
-use std::fmt::Write as _;
+use std::fmt;
 use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use accel::profile::measure;
-use accel::{Bundle, Device, DeviceError};
-use serde::Serialize;
+use accel::profile::{Point, measure};
+use accel::{Bundle, Classification, Device, DeviceError, run_batch};
+use cring::{Answers, Depth, Label, Source};
+use flowmgr::{DepthConfig, TaskConfig};
+use serde_json::json;
 
-use self::flows::{Flow, Flows, RowCounts};
-use self::names::{BATCH, NONE, Name, Namer, at_depth};
+use self::flows::{Flow, Flows};
 use crate::cli::BenchArgs;
-use crate::commands::devices::{config_for, to_json};
+use crate::commands::devices::config_for;
 use crate::escape::escape;
 use crate::exit::{Failure, print};
 use crate::figures::grouped;
-use dataplane::bundle::UNKNOWN;
+use dataplane::bundle::{UNKNOWN, in_words, task_config};
 use dataplane::session::session;
 
-/// How long batches are timed.
 const TIMED: Duration = Duration::from_millis(500);
 
-/// Labels that the text lists of those that the bundle does not have.
 const OTHERS_SHOWN: usize = 8;
 
-/// What `--json` prints.
-#[derive(Serialize)]
-struct Report {
-    model: String,
-    version: String,
-    precision: String,
-    sha256: String,
-    device: String,
-    effective: String,
-    table: String,
-    column: String,
-    rows: RowCounts,
-    /// The class that stands for labels that the bundle does not have.
-    others_are: Option<String>,
-    other_labels: Vec<LabelCount>,
-    names: Names,
-    speed: Speed,
-}
-
-#[derive(Serialize)]
-struct LabelCount {
-    label: String,
-    flows: usize,
-}
-
-/// The names that flows end with.
-#[derive(Serialize)]
 struct Names {
     /// Flows whose beginning was seen, short ones too.
     flows: usize,
@@ -65,21 +36,8 @@ struct Names {
     right: f64,
 }
 
-/// The time of a batch.
-#[derive(Serialize)]
-struct Speed {
-    batch: usize,
-    batches: usize,
-    median_us: f64,
-    rows_per_second: f64,
-}
-
 /// Names the flows of the table, and prints how many get a name, how many names are right, and
 /// how fast the model is. `--rows` has the name of each flow.
-///
-/// # Errors
-/// The bundle, the table, the configuration or the device cannot be used, or the rows cannot be
-/// written.
 pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
     let mut config = config_for(&args.config, &args.config.sets, &args.device)?;
     let bundle = super::open(&args.dir)?;
@@ -95,25 +53,44 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
     if let Some(path) = &args.rows {
         write_rows(path, &flows, &names)?;
     }
-    let report = Report {
-        model: bundle.name().to_owned(),
-        version: bundle.version().to_owned(),
-        precision: bundle.precision().to_owned(),
-        sha256: bundle.sha256().to_owned(),
-        device: device.requested().to_owned(),
-        effective: device.effective().to_owned(),
-        table: args.labels.display().to_string(),
-        column: args.column.clone(),
-        rows: flows.counts.clone(),
-        others_are: flows.outlier.map(|class| flows.classes[usize::from(class)].clone()),
-        other_labels: label_counts(&flows),
-        names: sums(&names, bundle.labels().len(), flows.outlier),
-        speed: speed(&bundle, device.as_mut()).map_err(failed)?,
-    };
-    match args.json {
-        true => print(&to_json(&report)?),
-        false => print(&page(&report)),
+    let speed = measure(device.as_mut(), &[BATCH], &bundle.golden().inputs, TIMED);
+    let speed = speed.map_err(failed)?.points()[0];
+    let sums = sums(&names, bundle.labels().len(), flows.outlier);
+    if args.json {
+        let label = |(label, flows): &(&str, usize)| json!({ "label": label, "flows": flows });
+        let report = json!({
+            "model": bundle.name(),
+            "version": bundle.version(),
+            "precision": bundle.precision(),
+            "sha256": bundle.sha256(),
+            "device": device.requested(),
+            "effective": device.effective(),
+            "table": args.labels.display().to_string(),
+            "column": args.column,
+            "rows": flows.counts,
+            "others_are": flows.other_class(),
+            "other_labels": other_labels(&flows).iter().map(label).collect::<Vec<_>>(),
+            "names": { "flows": sums.flows, "named": sums.named, "right": sums.right },
+            "speed": {
+                "batch": speed.rows,
+                "batches": speed.runs,
+                "median_us": speed.median_us,
+                "rows_per_second": speed.throughput(),
+            },
+        });
+        return print(&format!("{report}\n"));
     }
+    let head = format!(
+        "{} {} ({}) on device {} ({})\n{}, labels in `{}`\n\n",
+        bundle.name(),
+        bundle.version(),
+        bundle.precision(),
+        device.requested(),
+        device.effective(),
+        escape(&args.labels.display().to_string()),
+        escape(&args.column)
+    );
+    print(&(head + &page(&flows, &sums, &speed)))
 }
 
 /// The flows that fenxi asks a model about, with their names.
@@ -124,7 +101,7 @@ fn names(
 ) -> Result<Vec<(Flow, Name)>, DeviceError> {
     let mut depths = Vec::new();
     for depth in bundle.depths() {
-        depths.push(at_depth(flows, depth.elements, device)?);
+        depths.push(at_depth(flows, depth.elements, bundle.k(), device)?);
     }
     let namer = Namer::of(bundle);
     let asked = flows.flows.iter().enumerate();
@@ -171,46 +148,22 @@ fn write_rows(path: &Path, flows: &Flows, names: &[(Flow, Name)]) -> Result<(), 
     write().map_err(|error| Failure::writing(&path.display().to_string(), &error))
 }
 
-/// Labels that the bundle does not have, the commonest first.
-fn label_counts(flows: &Flows) -> Vec<LabelCount> {
-    let count =
-        |(label, flows): (&String, &usize)| LabelCount { label: label.clone(), flows: *flows };
-    let mut counts: Vec<LabelCount> = flows.other_labels.iter().map(count).collect();
-    counts.sort_by_key(|it| std::cmp::Reverse(it.flows));
-    counts
+/// Labels that the bundle does not have, the commonest first, with their flows.
+fn other_labels(flows: &Flows) -> Vec<(&str, usize)> {
+    let mut labels: Vec<(&str, usize)> =
+        flows.other_labels.iter().map(|(label, flows)| (label.as_str(), *flows)).collect();
+    labels.sort_by_key(|(_, flows)| std::cmp::Reverse(*flows));
+    labels
 }
 
-/// Times batches of golden inputs.
-fn speed(bundle: &Bundle, device: &mut dyn Device) -> Result<Speed, DeviceError> {
-    let measured = measure(device, &[BATCH], &bundle.golden().inputs, TIMED)?;
-    let point = measured.points()[0];
-    Ok(Speed {
-        batch: point.rows,
-        batches: point.runs,
-        median_us: point.median_us,
-        rows_per_second: point.throughput(),
-    })
-}
-
-fn page(report: &Report) -> String {
-    let rows = &report.rows;
-    let mut page = format!(
-        "{} {} ({}) on device {} ({})\n{}, labels in `{}`\n\n",
-        report.model,
-        report.version,
-        report.precision,
-        report.device,
-        report.effective,
-        escape(&report.table),
-        escape(&report.column)
-    );
-    let others = others(&report.other_labels);
-    let (mut missing, mut as_other) = (rows.not_in_bundle, 0);
-    let mut other = "";
-    if let Some(class) = &report.others_are {
-        as_other = report.other_labels.iter().map(|it| it.flows).sum();
-        (missing, other) = (0, class);
-    }
+fn page(flows: &Flows, names: &Names, speed: &Point) -> String {
+    let mut page = String::new();
+    let (rows, labels) = (&flows.counts, other_labels(flows));
+    let others = others(&labels);
+    let (missing, as_other, other) = match flows.other_class() {
+        Some(class) => (0, labels.iter().map(|(_, flows)| flows).sum(), class),
+        None => (rows.not_in_bundle, 0, ""),
+    };
     for (count, what) in [
         (rows.rows, "flows in the table"),
         (rows.scored, "asked about at one depth or more"),
@@ -225,29 +178,276 @@ fn page(report: &Report) -> String {
         ),
     ] {
         if count > 0 {
-            let _ = writeln!(page, "{:>9}  {what}", grouped(count as u64));
+            page += &format!("{:>9}  {what}\n", grouped(count as u64));
         }
     }
-    let (names, speed) = (&report.names, &report.speed);
-    let _ = write!(
-        page,
+    page += &format!(
         "\n{:.1} % of {} flows get a name, {:.3} of those are right; of flows that the model was \
          trained on, that says little.\n{} rows per second in batches of {}\n",
         100.0 * names.named,
         grouped(names.flows as u64),
         names.right,
-        grouped(speed.rows_per_second as u64),
-        speed.batch,
+        grouped(speed.throughput() as u64),
+        speed.rows
     );
     page
 }
 
-fn others(labels: &[LabelCount]) -> String {
+fn others(labels: &[(&str, usize)]) -> String {
     let shown = labels.iter().take(OTHERS_SHOWN);
     let mut names: Vec<String> =
-        shown.map(|it| format!("{} {}", escape(&it.label), it.flows)).collect();
+        shown.map(|(label, flows)| format!("{} {flows}", escape(label))).collect();
     if labels.len() > OTHERS_SHOWN {
         names.push(format!("and {} more labels", labels.len() - OTHERS_SHOWN));
     }
     names.join(", ")
+}
+
+/// Rows per batch.
+pub const BATCH: usize = 256;
+
+/// The answer to each flow that is asked at a depth; none to the others.
+pub fn at_depth(
+    flows: &Flows,
+    depth: usize,
+    k: usize,
+    device: &mut dyn Device,
+) -> Result<Vec<Option<Classification>>, DeviceError> {
+    let mut answers = vec![None; flows.flows.len()];
+    let is_asked = |at: &usize| flows.flows[*at].is_asked && flows.flows[*at].elements >= depth;
+    let asked: Vec<usize> = (0..flows.flows.len()).filter(is_asked).collect();
+    for batch in asked.chunks(BATCH) {
+        let series: Vec<Vec<f32>> =
+            batch.iter().map(|&at| until(&flows.series[at], depth, k)).collect();
+        let contexts: Vec<&[f32]> = batch.iter().map(|&at| &*flows.contexts[at]).collect();
+        let results = run_batch(device, &series, &contexts)?;
+        for (&at, result) in batch.iter().zip(results) {
+            answers[at] = Some(result);
+        }
+    }
+    Ok(answers)
+}
+
+/// A series as it was at this depth.
+fn until(series: &[f32], depth: usize, k: usize) -> Vec<f32> {
+    let mut series = series.to_vec();
+    series.chunks_exact_mut(k).for_each(|channel| channel[depth..].fill(0.0));
+    series
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Decider {
+    Depth(usize),
+    Port,
+    LastAnswer,
+    /// Nothing: the flow ended before the first depth, and its port is not in the table.
+    Nothing,
+}
+
+impl fmt::Display for Decider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Decider::Depth(elements) => write!(f, "depth {elements}"),
+            Decider::Port => f.write_str("port"),
+            Decider::LastAnswer => f.write_str("last answer"),
+            Decider::Nothing => f.write_str("nothing"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Name {
+    /// The class; the number of labels for unknown, [`NONE`] for none.
+    pub class: u16,
+    /// The probability of the likeliest class, or the precision of the port.
+    pub confidence: f32,
+    pub by: Decider,
+}
+
+pub const NONE: u16 = u16::MAX;
+
+const NO_NAME: Name = Name { class: NONE, confidence: 0.0, by: Decider::Nothing };
+
+pub struct Namer {
+    task: TaskConfig,
+    /// When answers are sure, by depth.
+    sure: Vec<Depth>,
+    /// Ports name flows with their first packets.
+    is_ports_first: bool,
+    /// Number of labels, which stands for unknown.
+    unknown: u16,
+}
+
+impl Namer {
+    pub fn of(bundle: &Bundle) -> Namer {
+        let task = task_config(bundle);
+        Namer {
+            sure: task.sure(),
+            is_ports_first: task.is_ports_first(),
+            task,
+            unknown: bundle.labels().len() as u16,
+        }
+    }
+
+    /// The name of a flow by the rule of the data path; `answers` are by depth.
+    pub fn name(&self, flow: &Flow, answers: &[Option<Classification>]) -> Name {
+        let by_port = self.by_port(flow);
+        // The ports are the depth before the model's depths.
+        let answer = |depth: u8| {
+            let at = usize::from(depth).checked_sub(usize::from(self.is_ports_first))?;
+            answers.get(at).copied().flatten()
+        };
+        let label = |depth| {
+            if self.is_ports_first && depth == 0 {
+                return Some(self.label_by_port(by_port));
+            }
+            let answer = answer(depth)?;
+            let (class, confidence) = (answer.class, in_words(answer.confidence.min(1.0)));
+            let (source, model) = (Source::Model, 0);
+            Some(Label::Class { class, confidence, source, model })
+        };
+        let by_model = |depth, by| {
+            answer(depth).map_or(NO_NAME, |answer| Name {
+                class: answer.class,
+                confidence: answer.confidence,
+                by,
+            })
+        };
+        match cring::resolve(&self.sure, self.sure.len() as u8, label) {
+            Answers::Decided { depth: 0 } if self.is_ports_first => by_port.unwrap_or(NO_NAME),
+            Answers::ByPort => by_port.unwrap_or(NO_NAME),
+            Answers::Decided { depth } => {
+                let DepthConfig { k, sure: least, .. } = self.task.depths[usize::from(depth)];
+                let sure = by_model(depth, Decider::Depth(k));
+                if self.is_ports_first && by_port.is_some() {
+                    return sure;
+                }
+                let last = by_model(depth, Decider::LastAnswer);
+                if sure.class == self.unknown {
+                    // With a single depth the model's answer stands, even if it is unknown.
+                    return by_port.filter(|_| self.sure.len() > 1).unwrap_or(last);
+                }
+                match in_words(sure.confidence.min(1.0)) >= least {
+                    true => sure,
+                    false => last,
+                }
+            }
+            Answers::Unsure { best: Some(depth) } => {
+                by_port.unwrap_or_else(|| by_model(depth, Decider::LastAnswer))
+            }
+            Answers::Unsure { best: None } | Answers::Pending => by_port.unwrap_or(NO_NAME),
+        }
+    }
+
+    fn label_by_port(&self, by_port: Option<Name>) -> Label {
+        match by_port {
+            Some(name) => Label::Class {
+                class: name.class,
+                confidence: u16::MAX,
+                source: Source::Port,
+                model: 0,
+            },
+            None => Label::Unlabelled,
+        }
+    }
+
+    /// What the bundle says of the flow's port. At a flow's end a port says nothing if the flow
+    /// has no element, and nobody knows which end is the server of a flow that began mid-stream.
+    fn by_port(&self, flow: &Flow) -> Option<Name> {
+        let port = flow
+            .port
+            .filter(|_| (flow.elements > 0 || self.is_ports_first) && !flow.is_midstream)?;
+        let named = self.task.ports.iter().find(|it| (it.protocol, it.port) == port)?;
+        Some(Name {
+            class: named.class,
+            confidence: f32::from(named.precision) / f32::from(u16::MAX),
+            by: Decider::Port,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A namer for the shipped bundle, in which ports name flows at once. With
+    /// `is_ports_first = false`, as if they did not.
+    fn namer(is_ports_first: bool) -> Namer {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/protocol");
+        let bundle = Bundle::open(Path::new(dir)).unwrap();
+        let namer = Namer::of(&bundle);
+        assert!(namer.is_ports_first);
+        if is_ports_first {
+            return namer;
+        }
+        let mut task = namer.task.clone();
+        task.depths.remove(0);
+        Namer { sure: task.sure(), task, is_ports_first, ..namer }
+    }
+
+    fn answer(class: u16, confidence: f32) -> Option<Classification> {
+        Some(Classification { class, confidence })
+    }
+
+    /// Elements of a flow, the class of its port, the answers by depth, and the name that it ends
+    /// with.
+    type Case = (usize, u16, Vec<Option<Classification>>, (u16, Decider));
+
+    fn assert_names(namer: &Namer, cases: &[Case]) {
+        for (elements, port, answers, expected) in cases {
+            let mut answers = answers.clone();
+            answers.resize(5, None);
+            let found = namer.name(&flow(*elements, *port), &answers);
+            assert_eq!((found.class, found.by), *expected, "{elements} {port} {answers:?}");
+        }
+        let midstream = Flow { is_asked: false, is_midstream: true, ..flow(3, 53) };
+        assert_eq!(namer.name(&midstream, &[None; 5]), NO_NAME);
+    }
+
+    fn flow(elements: usize, port: u16) -> Flow {
+        let (class, port, line) = (0, Some((17, port)), 2);
+        Flow { class, elements, is_asked: true, is_midstream: false, port, line }
+    }
+
+    const DNS: (u16, Decider) = (2, Decider::Port);
+
+    /// Depths 1, 2, 3, 5, 10 with the confidences 0.95 and 0.93.
+    #[test]
+    fn names_follow_the_rule_of_the_data_path() {
+        let namer = namer(false);
+        let (sure, weak) = (answer(4, 0.96), answer(5, 0.8));
+        let unknown = answer(namer.unknown, 0.4);
+        let none = (namer.unknown, Decider::LastAnswer);
+        let cases = [
+            (1, 9999, vec![sure], (4, Decider::Depth(1))),
+            (2, 53, vec![weak, sure], (4, Decider::Depth(2))),
+            (2, 53, vec![weak, weak], DNS),
+            (2, 9999, vec![weak, weak], (5, Decider::LastAnswer)),
+            (10, 53, vec![weak; 5], (5, Decider::LastAnswer)),
+            (10, 53, vec![unknown; 5], DNS),
+            (10, 9999, vec![unknown; 5], none),
+            (0, 53, vec![], (NONE, Decider::Nothing)),
+        ];
+        assert_names(&namer, &cases);
+    }
+
+    /// An answer contradicts a port from 0.93 on after 2 and 10 elements, and never after the
+    /// others.
+    #[test]
+    fn a_port_names_a_flow_unless_an_answer_contradicts_it() {
+        let namer = namer(true);
+        let (sure, weak) = (answer(4, 0.96), answer(5, 0.8));
+        let unknown = answer(namer.unknown, 0.96);
+        let cases = [
+            (0, 53, vec![], DNS),
+            (1, 53, vec![sure], DNS),
+            (2, 53, vec![weak, weak], DNS),
+            (2, 53, vec![weak, sure], (4, Decider::Depth(2))),
+            (2, 53, vec![weak, unknown], (namer.unknown, Decider::Depth(2))),
+            (10, 53, vec![weak; 5], DNS),
+            (1, 9999, vec![sure], (4, Decider::Depth(1))),
+            (2, 9999, vec![weak, weak], (5, Decider::LastAnswer)),
+        ];
+        assert_names(&namer, &cases);
+    }
 }

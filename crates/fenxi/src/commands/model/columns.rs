@@ -18,7 +18,6 @@ const ACK: i64 = 16;
 /// Lengths saturate here, as they do in a series.
 const LENGTH_MAX: i64 = u16::MAX as i64;
 
-/// The columns that a bundle's model reads.
 pub struct Columns {
     k: usize,
     /// By channel: the feature's name and its column.
@@ -41,10 +40,6 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// The columns of this table.
-    ///
-    /// # Errors
-    /// The table lacks a column that the model needs.
     pub fn find(table: &Table, bundle: &Bundle) -> Result<Columns, Failure> {
         let unit = bundle.unit();
         let has_gaps = table.column("iat_us").is_some();
@@ -92,12 +87,10 @@ impl Columns {
         })
     }
 
-    /// Appends the flow's series to `to`, channel after channel of K numbers, 0 beyond its
-    /// elements. Returns how many elements it has, K at most.
-    ///
-    /// # Errors
-    /// A cell holds something else than whole numbers, or too few of them.
-    pub fn series(&self, row: &Row<'_>, to: &mut Vec<f32>) -> Result<usize, Failure> {
+    /// How many elements a flow has, K at most, and its series, channel after channel of K numbers,
+    /// 0 beyond its elements.
+    pub fn series(&self, row: &Row<'_>) -> Result<(usize, Vec<f32>), Failure> {
+        let mut series = Vec::with_capacity(self.features.len() * self.k);
         let lengths = row.cell(Some(self.counted));
         let elements = lengths.split_whitespace().take(self.k).count();
         if self.has_lengths && lengths.split_whitespace().take(elements).any(|it| it == "0") {
@@ -120,17 +113,16 @@ impl Columns {
                      the same length"
                 )));
             }
-            let start = to.len();
+            let start = series.len();
             match feature.as_str() {
-                "inter_arrival_us" => to.extend(self.gaps(&numbers)),
-                _ => to.extend(numbers.iter().map(|&number| saturated(feature, number))),
+                "inter_arrival_us" => series.extend(self.gaps(&numbers)),
+                _ => series.extend(numbers.iter().map(|&number| saturated(feature, number))),
             }
-            to.resize(start + self.k, 0.0);
+            series.resize(start + self.k, 0.0);
         }
-        Ok(elements)
+        Ok((elements, series))
     }
 
-    /// The first numbers of a cell.
     fn numbers(
         &self,
         row: &Row<'_>,
@@ -159,35 +151,27 @@ impl Columns {
         (0..times.len()).map(gap).map(saturated).collect()
     }
 
-    /// Appends what the model wants of the flow besides its series.
-    ///
-    /// # Errors
-    /// A protocol that is neither TCP nor UDP, or a port that is none.
-    pub fn context(&self, row: &Row<'_>, to: &mut Vec<f32>) -> Result<(), Failure> {
+    /// What the model wants of the flow besides its series.
+    pub fn context(&self, row: &Row<'_>) -> Result<Vec<f32>, Failure> {
         if self.context.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
-        let is_midstream = self.is_midstream(row)?;
         let is_named = match self.ports_first.is_empty() {
             true => false,
             false => self.port(row)?.is_some_and(|port| self.ports_first.contains(&port)),
         };
-        for name in &self.context {
-            to.push(match name.as_str() {
-                "protocol" => f32::from(self.protocol(row)?),
-                // The server of a mid-stream flow is unknown, and a port does not confirm itself.
-                _ if is_midstream || is_named => 0.0,
-                _ => f32::from(number::<u16>(row, "dport", self.server_port)?),
-            });
-        }
-        Ok(())
+        // The server of a mid-stream flow is unknown, and a port does not confirm itself.
+        let has_port = !is_named && !self.is_midstream(row)?;
+        let number = |name: &String| match name.as_str() {
+            "protocol" => Ok(f32::from(self.protocol(row)?)),
+            _ if has_port => Ok(f32::from(number::<u16>(row, "dport", self.server_port)?)),
+            _ => Ok(0.0),
+        };
+        self.context.iter().map(number).collect()
     }
 
     /// Protocol and destination port of the flow's first packet; none if the table lacks the
     /// columns.
-    ///
-    /// # Errors
-    /// As [`Columns::context`].
     pub fn port(&self, row: &Row<'_>) -> Result<Option<(u8, u16)>, Failure> {
         if self.protocol.is_none() || self.server_port.is_none() {
             return Ok(None);
@@ -206,9 +190,6 @@ impl Columns {
 
     /// Whether the flow is one of TCP whose first packet is not the SYN that opens a connection. A
     /// table without flags does not tell.
-    ///
-    /// # Errors
-    /// The flags are no numbers.
     pub fn is_midstream(&self, row: &Row<'_>) -> Result<bool, Failure> {
         let said = row.cell(self.midstream);
         if !said.is_empty() {
@@ -222,7 +203,6 @@ impl Columns {
     }
 }
 
-/// The column that a feature is read from.
 fn column(unit: &str, feature: &str) -> String {
     let column = match feature {
         "signed_length" => "lengths",

@@ -4,69 +4,54 @@
 //! The class is the likeliest one, regardless of `min_confidence`: this compares models, not
 //! thresholds.
 
-use accel::{Bundle, Device, DeviceError, argmax};
+#[cfg(test)]
+mod tests;
+
+use std::num::NonZeroU32;
+use std::path::Path;
+
+use accel::{Bundle, Device, argmax, run_batch};
+use cring::{Feature, Series};
+use flowmgr::hash::HashKind;
+use flowmgr::{Actions, BURST_MAX, Config, Effect, Manager, Packet, Settings, TaskConfig};
+use packetio::{CaptureReader, Received, Rx};
 use serde_json::{Value, json};
 
-use super::series::Samples;
+use super::columns::Columns;
+use super::table::Table;
 use crate::exit::Failure;
+use dataplane::bundle::{context, features, task_config};
 
 /// Rows per batch.
 pub const BATCH: usize = 256;
 
-/// A bundle, and the device that runs it.
 pub struct Model {
     pub bundle: Bundle,
     pub device: Box<dyn Device>,
 }
 
 impl Model {
-    /// The probabilities of all rows, one after the other.
     fn probabilities(&mut self, samples: &Samples) -> Result<Vec<f32>, Failure> {
         let rows = &samples.rows;
         let mut probabilities = Vec::with_capacity(rows.len() * self.bundle.shape().classes);
         for (batch, context) in rows.chunks(BATCH).zip(samples.contexts.chunks(BATCH)) {
-            let run = self.run(batch, context);
-            run.map_err(|error| Failure::data(format!("{}: {error}", self.bundle.name())))?;
+            run_batch(self.device.as_mut(), batch, context)
+                .map_err(|error| Failure::data(format!("{}: {error}", self.bundle.name())))?;
             probabilities.extend_from_slice(self.device.probabilities());
         }
         Ok(probabilities)
     }
-
-    fn run(&mut self, batch: &[Vec<f32>], context: &[Vec<f32>]) -> Result<(), DeviceError> {
-        let row_len = self.bundle.shape().row_len();
-        let input = self.device.input(batch.len());
-        for (to, from) in input.chunks_exact_mut(row_len).zip(batch) {
-            to.copy_from_slice(from);
-        }
-        let numbers = self.bundle.shape().context.max(1);
-        let input = self.device.context(batch.len());
-        for (to, from) in input.chunks_exact_mut(numbers).zip(context) {
-            to.copy_from_slice(from);
-        }
-        self.device.submit(batch.len())?;
-        loop {
-            if let Some(results) = self.device.poll() {
-                return results.map(|_| ());
-            }
-            std::thread::yield_now();
-        }
-    }
 }
 
-/// The result of a comparison.
 #[derive(Debug, Default, PartialEq)]
 pub struct Comparison {
-    /// Name of the source of the series.
     pub source: String,
-    /// Series compared.
     pub rows: usize,
     /// Series that get the same class from both models.
     pub same_class: usize,
-    /// The largest difference between two probabilities.
     pub max_difference: f32,
     /// The mean difference over all probabilities of all rows.
     pub mean_difference: f64,
-    /// Series whose class is known.
     pub labelled: usize,
     /// Labelled series that the model gets right.
     pub right: usize,
@@ -76,9 +61,6 @@ pub struct Comparison {
 
 impl Comparison {
     /// Runs both models on the samples. Both must have the same labels and take the same series.
-    ///
-    /// # Errors
-    /// A model that fails, and a source without a series.
     pub fn of(
         source: String,
         samples: &Samples,
@@ -141,7 +123,6 @@ impl Comparison {
         (self.labelled > 0).then(|| (self.right as f64 / all, self.right_against as f64 / all))
     }
 
-    /// One or two lines of text.
     pub fn as_text(&self) -> String {
         let mut text = format!(
             "  {}: same class for {} of {} series ({:.2} %); probabilities differ by {:.4} on \
@@ -184,36 +165,137 @@ impl Comparison {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Maximum number of concurrent flows of a capture; further flows have no series.
+const CAPTURE_FLOWS_MAX: usize = 1 << 18;
+/// Idle timeout of flows in a capture; the default of `flow.idle_timeout_s`.
+const IDLE_TIMEOUT_S: u16 = 30;
 
-    #[test]
-    fn classes_differences_and_accuracies_are_counted() {
-        let ours = [0.5, 0.25, 0.25, 0.25, 0.5, 0.25, 0.25, 0.25, 0.5];
-        let theirs = [0.5, 0.25, 0.25, 0.5, 0.25, 0.25, 0.25, 0.25, 0.5];
-        let comparison = Comparison::between(&ours, &theirs, 3, &[Some(0), Some(0), None]);
-        let expected = Comparison {
-            source: String::new(),
-            rows: 3,
-            same_class: 2,
-            max_difference: 0.25,
-            mean_difference: 0.5 / 9.0,
-            labelled: 2,
-            right: 1,
-            right_against: 2,
-        };
-        assert!((comparison.mean_difference - expected.mean_difference).abs() < 1e-12);
-        let mean_difference = expected.mean_difference;
-        assert_eq!(Comparison { mean_difference, ..comparison }, expected);
-        assert_eq!(expected.as_json()["accuracy_loss"], 0.5);
-    }
+/// The label that a model without a column "unknown" may use for everything without a label of its
+/// own.
+const OTHER: &str = "other";
+/// The confidence of labels that were found in the flow's bytes and not guessed.
+const CERTAIN: &str = "dpi";
 
-    #[test]
-    fn without_known_classes_there_is_no_accuracy() {
-        let comparison = Comparison::between(&[0.5, 0.5], &[0.5, 0.5], 2, &[]);
-        assert_eq!((comparison.rows, comparison.same_class), (1, 1));
-        assert!(comparison.as_json()["accuracy"].is_null());
-        assert!(!comparison.as_text().contains("loss"));
+/// Input rows, and the true class of each if known.
+#[derive(Default)]
+pub struct Samples {
+    /// Channels × K numbers each, channel after channel in the order of the bundle's features.
+    pub rows: Vec<Vec<f32>>,
+    /// Context of each flow, the model's second input; empty rows if it has none.
+    pub contexts: Vec<Vec<f32>>,
+    /// One per row, or empty.
+    pub classes: Vec<Option<usize>>,
+}
+
+pub fn of_capture(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
+    let mut capture =
+        CaptureReader::open(path).map_err(|error| Failure::no_input(error.to_string()))?;
+    let (producer, mut ring) = cring::ring(2 * BURST_MAX);
+    let (features, context) = (features(bundle), context(bundle));
+    let mut manager = Manager::new(flow_config(bundle), producer)
+        .map_err(|error| Failure::unavailable(error.to_string()))?;
+    let mut fates = Vec::with_capacity(BURST_MAX);
+    let mut samples = Samples::default();
+    while let Received::Burst(mut burst) = capture.receive(BURST_MAX)? {
+        let (data, frames) = burst.parts();
+        let packets: Vec<Packet> = frames
+            .iter()
+            .map(|frame| Packet {
+                at: frame.at,
+                captured: frame.captured,
+                wire: u32::MAX,
+                link: frame.link,
+                time_us: frame.time_us,
+                rss: frame.rss.and_then(NonZeroU32::new),
+                gso: flowmgr::Gso::from_bits(frame.gso.bits()),
+            })
+            .collect();
+        manager.burst(data, &packets, 0, &mut fates);
+        manager.discard_records(u64::MAX, 0);
+        let waiting = ring.waiting();
+        for series in (0..waiting).map(|at| &ring.get(at).series) {
+            samples.rows.push(row(series, &features, bundle.k()));
+            let numbers = context.iter().map(|number| number.value(series));
+            samples.contexts.push(numbers.collect());
+        }
+        ring.release(waiting);
     }
+    Ok(samples)
+}
+
+/// The flow settings that a replay has by default, without tagging.
+fn flow_config(bundle: &Bundle) -> Config {
+    Config {
+        tasks: vec![TaskConfig { ports: Vec::new(), ..task_config(bundle) }],
+        settings: Settings {
+            idle_timeout_s: IDLE_TIMEOUT_S,
+            closed_timeout_s: 5,
+            half_open_timeout_s: 0,
+            established_timeout_s: 0,
+            active_timeout_s: 0,
+            end_on_fin_rst: true,
+            actions: Actions::of_dscp(&[]),
+        },
+        hash: HashKind::Keyed { seed: 0 },
+        max_flows: CAPTURE_FLOWS_MAX,
+        buckets: CAPTURE_FLOWS_MAX / 4,
+        effect: Effect::Arrival,
+        record_series: flowmgr::SeriesShare::NONE,
+        flow_id_first: 0,
+        flow_id_step: 1,
+        inside: flowmgr::Inside::default(),
+        expects_counts: false,
+        behaviour: None,
+    }
+}
+
+/// A series as a row of input, channel after channel of `k` numbers; 0 beyond its elements.
+fn row(series: &Series, features: &[Feature], k: usize) -> Vec<f32> {
+    let mut row = Vec::with_capacity(features.len() * k);
+    for (at, &feature) in features.iter().enumerate() {
+        match feature {
+            Feature::SignedLength => row.extend(series.signed_lengths().map(|bytes| bytes as f32)),
+            Feature::InterArrival => row.extend(series.inter_arrivals_us().map(|us| us as f32)),
+            Feature::PayloadLength | Feature::TcpFlags => {
+                row.extend(series.channel(feature).iter().copied().map(f32::from));
+            }
+        }
+        row.resize((at + 1) * k, 0.0);
+    }
+    row
+}
+
+/// The flows of a table that have K elements.
+pub fn of_table(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
+    let mut table = Table::open(path)?;
+    let columns = Columns::find(&table, bundle)?;
+    let (label, confidence) = (table.column("label"), table.column("confidence"));
+    let mut samples = Samples::default();
+    while let Some(row) = table.next_row()? {
+        let (elements, series) = columns.series(&row)?;
+        if elements < bundle.k() {
+            continue;
+        }
+        samples.rows.push(series);
+        samples.contexts.push(columns.context(&row)?);
+        let confidence = confidence.map(|column| row.cell(Some(column)));
+        let class = class_of(row.cell(label), confidence, bundle);
+        samples.classes.push(class);
+    }
+    Ok(samples)
+}
+
+/// The bundle's class for the flow's label: its full name, the part before the first dot, "other",
+/// or the column "unknown". `None` if the label was not found in the flow's bytes.
+fn class_of(label: &str, confidence: Option<&str>, bundle: &Bundle) -> Option<usize> {
+    if label.is_empty() || confidence.is_some_and(|confidence| confidence != CERTAIN) {
+        return None;
+    }
+    let class = |name: &str| bundle.labels().iter().position(|label| label.name == name);
+    let protocol = label.split('.').next().unwrap_or(label);
+    let (labels, columns) = (bundle.labels().len(), bundle.shape().classes);
+    class(label)
+        .or_else(|| class(protocol))
+        .or_else(|| class(OTHER))
+        .or((columns > labels).then_some(labels))
 }

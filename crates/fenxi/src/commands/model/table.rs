@@ -19,7 +19,6 @@ const ROW_BYTES_MAX: usize = 1 << 20;
 /// The most bytes of a label, and of the name of a capture or group.
 const NAME_MAX: usize = 512;
 
-/// A table that is read row by row.
 pub struct Table {
     path: String,
     reader: csv::Reader<Bounded>,
@@ -31,10 +30,6 @@ pub struct Table {
 }
 
 impl Table {
-    /// Opens the file and reads the column names.
-    ///
-    /// # Errors
-    /// The file cannot be read or is empty.
     pub fn open(path: &Path) -> Result<Table, Failure> {
         let shown = path.display().to_string();
         let (bytes, is_gzip) = File::open(path)
@@ -64,32 +59,20 @@ impl Table {
         Ok(table)
     }
 
-    /// A column by its name.
     pub fn column(&self, name: &str) -> Option<usize> {
         self.header.iter().position(|column| column == name)
     }
 
-    /// The column that the value of an option names.
-    ///
-    /// # Errors
-    /// There is none.
-    pub fn named_column(&self, name: &str, option: &str) -> Result<usize, Failure> {
-        self.column(name).ok_or_else(|| {
-            let all: Vec<&str> = self.header.iter().collect();
-            let all = all.join(", ");
-            self.refuse_header(&format!("no column `{name}`; name one with {option}: {all}"))
-        })
+    /// The names of all columns.
+    pub fn columns(&self) -> Vec<&str> {
+        self.header.iter().collect()
     }
 
-    /// A failure that concerns the line of column names.
     pub fn refuse_header(&self, problem: &str) -> Failure {
         Failure::data(format!("{}: line 1: {problem}", self.path))
     }
 
     /// The next row; none at the end of the table.
-    ///
-    /// # Errors
-    /// The row is no CSV, not UTF-8, too long or cut off.
     pub fn next_row(&mut self) -> Result<Option<Row<'_>>, Failure> {
         self.left.set(ROW_BYTES_MAX);
         match self.reader.read_record(&mut self.record) {
@@ -134,10 +117,9 @@ impl Table {
     }
 }
 
-/// A row of a table.
 pub struct Row<'a> {
     path: &'a str,
-    line: u64,
+    pub line: u64,
     record: &'a StringRecord,
 }
 
@@ -149,9 +131,6 @@ impl<'a> Row<'a> {
     }
 
     /// The text of a cell that is kept, such as a label or the name of a capture.
-    ///
-    /// # Errors
-    /// It is too long.
     pub fn name(&self, column: Option<usize>) -> Result<&'a str, Failure> {
         let name = self.cell(column);
         match name.len() > NAME_MAX {
@@ -163,12 +142,6 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Its line in the file.
-    pub fn line(&self) -> u64 {
-        self.line
-    }
-
-    /// A failure that names the row.
     pub fn refuse(&self, problem: &str) -> Failure {
         Failure::data(format!("{}: line {}: {problem}", self.path, self.line))
     }
@@ -193,7 +166,6 @@ impl Read for Bounded {
     }
 }
 
-/// The file's bytes, decompressed if it is gzipped, and whether it is.
 fn unzipped(mut file: File) -> io::Result<(Box<dyn Read>, bool)> {
     let mut first = Vec::new();
     file.by_ref().take(2).read_to_end(&mut first)?;

@@ -1,6 +1,5 @@
 //! `fenxi policy check`: what is wrong with a file of rules, and what is remarkable.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use config::Sources;
@@ -14,7 +13,7 @@ use serde_json::{Value, json};
 use super::{labels, read, title};
 use crate::cli::PolicyCheckArgs;
 use crate::exit::{Failure, print};
-use crate::figures::grouped;
+use crate::figures::{counted, grouped};
 use crate::rules::{Terms, Traffic};
 use crate::sinks;
 
@@ -102,12 +101,11 @@ fn page(rules: &Rules, report: &Report, file: &Path) -> String {
     let mut page = format!(
         "{}: {} from {}\n",
         file.display(),
-        counted(set.rules.len(), "rule", "rules"),
-        counted(set.files.len(), "file", "files"),
+        counted(set.rules.len() as u64, "rule"),
+        counted(set.files.len() as u64, "file"),
     );
     let mut line = |text: String| {
-        // A String takes all that is written.
-        let _ = writeln!(page, "{text}");
+        page += &format!("{text}\n");
     };
     for warning in &rules.warnings {
         line(format!("warning: {warning}"));
@@ -119,7 +117,7 @@ fn page(rules: &Rules, report: &Report, file: &Path) -> String {
         count => line(format!(
             "{} can never win: {} duplicate, {} contradict an earlier one, {} covered by a wider \
              one, {} of an empty set",
-            counted(count, "rule", "rules"),
+            counted(count as u64, "rule"),
             grouped(report.duplicates as u64),
             grouped(report.contradictions as u64),
             grouped(report.shadowed as u64),
@@ -131,13 +129,13 @@ fn page(rules: &Rules, report: &Report, file: &Path) -> String {
     }
     more(&mut line, unreachable, report.unreachable.len());
     if report.idle_filters > 0 {
-        let count = counted(report.idle_filters, "filter", "filters");
+        let count = counted(report.idle_filters as u64, "filter");
         line(format!("{count} of other rules can never win"));
     }
     if report.crossings > 0 {
         line(format!(
             "{} of rules with different actions; the first one decides",
-            counted(report.crossings as usize, "overlap", "overlaps")
+            counted(report.crossings, "overlap")
         ));
         for (first, second) in &report.crossing {
             line(format!("  {} before {}", title(set, *first), title(set, *second)));
@@ -145,16 +143,17 @@ fn page(rules: &Rules, report: &Report, file: &Path) -> String {
     }
     for (count, what) in [(report.not_compared, "covers"), (report.not_overlapped, "overlaps")] {
         if count > 0 {
-            let count = counted(count, "filter was", "filters were");
+            let verb = if count == 1 { "was" } else { "were" };
+            let count = counted(count as u64, "filter");
             line(format!(
-                "{count} not compared with all others for {what}: it would have taken too long"
+                "{count} {verb} not compared with all others for {what}: it would have taken too \
+                 long"
             ));
         }
     }
     page
 }
 
-/// Why a rule never wins.
 fn why(set: &RuleSet, found: Unreachable) -> String {
     let title_of_rule = title(set, found.rule);
     let by = found.by.map_or_else(String::new, |by| title(set, by));
@@ -171,13 +170,6 @@ fn why(set: &RuleSet, found: Unreachable) -> String {
 fn more(line: &mut impl FnMut(String), all: usize, listed: usize) {
     if all > listed && listed > 0 {
         line(format!("  and {} more", grouped((all - listed) as u64)));
-    }
-}
-
-pub(super) fn counted(count: usize, one: &str, several: &str) -> String {
-    match count {
-        1 => format!("1 {one}"),
-        count => format!("{} {several}", grouped(count as u64)),
     }
 }
 

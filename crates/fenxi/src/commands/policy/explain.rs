@@ -1,7 +1,5 @@
 //! `fenxi policy explain`: which rule a flow gets, and which ones it beat.
 
-use std::fmt::Write as _;
-
 use dataplane::tasks::OpenTask;
 use policy::analysis::{Explanation, Lack, Match, Verdict};
 use policy::{Facts, Label, Names, RuleSet, Tuple};
@@ -13,11 +11,6 @@ use crate::exit::{Failure, print};
 use crate::figures::grouped;
 use crate::protocol::FlowQuery;
 
-/// Reads the rules and prints those whose boxes have the flow.
-///
-/// # Errors
-/// The file is missing or wrong, the flow has no ends and protocol, or the label is not the
-/// model's.
 pub fn explain(args: &PolicyExplainArgs) -> Result<(), Failure> {
     let query = args.flow.join(" ").parse::<FlowQuery>();
     let query = query.map_err(|error| Failure::usage(error.to_string()))?;
@@ -108,8 +101,7 @@ fn page(
     });
     let mut page = format!("{flow}, {label}\n");
     let mut line = |text: String| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(page, "{text}");
+        page += &format!("{text}\n");
     };
     for found in explanation.matches.iter().take(most) {
         let (title, text) = (title(rules, found.rule), text(rules, found.rule));

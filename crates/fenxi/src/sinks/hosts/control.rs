@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -16,7 +17,7 @@ use super::table::{HostFlow, HostState, HostSums};
 use crate::exit::Failure;
 use crate::figures::grouped;
 use crate::label_names::LabelNames;
-use crate::metric::{Family, Kind, Metric, count};
+use crate::metric::{Family, count};
 use crate::protocol::{Body, Code, HOSTS_MAX, HostRow, Reply, Request, Sums};
 use crate::sinks::records::rfc3339;
 use crate::sinks::{Lost, Report, SinkControl, SinkKind, Start};
@@ -31,17 +32,16 @@ impl SinkKind for Hosts {
             let refusal = || Box::new(NoHosts) as Box<dyn SinkControl>;
             return Ok(start.recent.is_some().then(refusal));
         };
+        let dropped = Arc::<AtomicU64>::default();
         let counter = match start.has_lines() {
             // The thread that writes records counts.
             true => None,
-            false => {
-                let waits = start.replay.as_ref().is_some_and(|replay| replay.waits);
-                Some(Counter::start(hosts, start.config.records.queue, waits)?)
-            }
+            false => Some(start_counter(hosts, start, dropped.clone())?),
         };
         Ok(Some(Box::new(HostControl {
             hosts: hosts.clone(),
-            classes: start.names[hosts.task().index()].classes.clone(),
+            classes: start.names[hosts.task.index()].classes.clone(),
+            dropped,
             counter: Mutex::new(counter),
         })))
     }
@@ -80,8 +80,32 @@ impl SinkControl for NoHosts {
 struct HostControl {
     hosts: SharedHosts,
     classes: Arc<[String]>,
+    /// Labelled flows that found the queue of the thread full.
+    dropped: Arc<AtomicU64>,
     /// `None`: the thread that writes records counts, or the end has begun.
     counter: Mutex<Option<Counter>>,
+}
+
+/// The thread that counts labels where no records are written, and the workers' end of its queue.
+type Counter = (JoinHandle<()>, HostSender);
+
+fn start_counter(
+    hosts: &SharedHosts,
+    start: &Start<'_>,
+    dropped: Arc<AtomicU64>,
+) -> Result<Counter, Failure> {
+    let (sender, flows) = bounded::<HostFlow>(start.config.records.queue);
+    let counted = hosts.clone();
+    let work = move || {
+        for flow in flows {
+            counted.lock().take(&flow);
+        }
+    };
+    let thread = std::thread::Builder::new().name("hosts".to_owned()).spawn(work);
+    let thread = thread
+        .map_err(|error| Failure::unavailable(format!("cannot start the hosts thread: {error}")))?;
+    let waits = start.replay.as_ref().is_some_and(|replay| replay.waits);
+    Ok((thread, HostSender { flows: sender, waits, hosts: hosts.clone(), dropped }))
 }
 
 impl HostControl {
@@ -102,8 +126,9 @@ impl HostControl {
             Some(class) => host.name.is_some_and(|(name, _)| usize::from(name) == class),
             None => true,
         };
-        let states = self.hosts.states(is_wanted, top.min(HOSTS_MAX));
-        Reply::ok(Body::Hosts(states.iter().map(|host| self.row(host)).collect()))
+        let hosts = self.hosts.lock();
+        let states = hosts.states().filter(is_wanted).take(top.min(HOSTS_MAX));
+        Reply::ok(Body::Hosts(states.map(|host| self.row(&host)).collect()))
     }
 
     fn row(&self, host: &HostState) -> HostRow {
@@ -120,13 +145,13 @@ impl HostControl {
 
 impl SinkControl for HostControl {
     fn worker_half(&self) -> Option<Box<dyn Sink>> {
-        let counter = self.counter();
-        let half = counter.as_ref()?.half.clone();
+        let half = self.counter().as_ref()?.1.clone();
         Some(Box::new(half))
     }
 
     fn report(&self) -> Report {
-        report(&self.hosts.sums(), self.hosts.dropped(), &self.classes)
+        let dropped = self.dropped.load(Ordering::Relaxed);
+        report(&self.hosts.lock().sums(), dropped, &self.classes)
     }
 
     fn answer(&self, request: &Request) -> Option<Reply> {
@@ -137,38 +162,16 @@ impl SinkControl for HostControl {
     }
 
     fn host_name(&self, host: IpAddr) -> Option<String> {
-        self.classes.get(usize::from(self.hosts.name(host)?)).cloned()
+        self.classes.get(usize::from(self.hosts.lock().name(host)?)).cloned()
     }
 
     fn finish(&self, _: Instant) -> Result<(), Failure> {
-        let counter = self.counter().take();
-        counter.map_or(Ok(()), Counter::finish)
-    }
-}
-
-/// The thread that counts labels where no records are written.
-struct Counter {
-    half: HostSender,
-    thread: JoinHandle<()>,
-}
-
-impl Counter {
-    fn start(hosts: &SharedHosts, queue: usize, waits: bool) -> Result<Counter, Failure> {
-        let (sender, flows) = bounded(queue);
-        let counted = hosts.clone();
-        let thread = std::thread::Builder::new().name("hosts".to_owned());
-        let thread = thread.spawn(move || flows.iter().for_each(|flow| counted.take_flow(&flow)));
-        let failed =
-            |error| Failure::unavailable(format!("cannot start the hosts thread: {error}"));
-        let half = HostSender { flows: sender, waits, hosts: hosts.clone() };
-        Ok(Counter { half, thread: thread.map_err(failed)? })
-    }
-
-    /// Waits until all labels are counted. The workers' halves must be gone.
-    fn finish(self) -> Result<(), Failure> {
-        drop(self.half);
-        let died = |_| Failure::software("the thread that names hosts died");
-        self.thread.join().map_err(died)
+        // Waits until all labels are counted; the halves of all workers are gone.
+        let Some((thread, half)) = self.counter().take() else {
+            return Ok(());
+        };
+        drop(half);
+        thread.join().map_err(|_| Failure::software("the thread that names hosts died"))
     }
 }
 
@@ -179,6 +182,7 @@ struct HostSender {
     /// A full queue holds up a replay; live, the flow does not count.
     waits: bool,
     hosts: SharedHosts,
+    dropped: Arc<AtomicU64>,
 }
 
 impl Sink for HostSender {
@@ -191,7 +195,7 @@ impl Sink for HostSender {
             false => self.flows.try_send(flow).is_ok(),
         };
         if !is_sent {
-            self.hosts.drop_flow();
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -206,12 +210,11 @@ fn report(sums: &HostSums, dropped: u64, classes: &Arc<[String]>) -> Report {
     let text = (sums.tracked > 0).then(|| summary_line(sums, named, classes));
     Report {
         metrics: metrics(sums, dropped, classes),
-        losses: vec![Lost {
-            what: "labelled flows do not count for their hosts because the queue is full; see \
-                records.queue",
-            count: dropped,
-            why: String::new(),
-        }],
+        losses: vec![Lost::new(
+            "labelled flows do not count for their hosts because the queue is full; see \
+             records.queue",
+            dropped,
+        )],
         status: totals[..2].to_vec(),
         summary: totals,
         summary_text: text,
@@ -227,22 +230,20 @@ fn metrics(sums: &HostSums, dropped: u64, classes: &Arc<[String]>) -> Vec<Family
         by_name[names.place_of(class)] += hosts;
     }
     let labels = names.shown().iter().zip(by_name);
-    let gauge = |name, labels, help, samples| Family {
-        metric: Metric::new(Kind::Gauge, name, "hosts", labels, help),
-        samples,
-    };
     vec![
-        gauge(
+        Family::gauge(
             "fenxi_hosts",
+            "hosts",
             &["label"],
             "Hosts that are named now, by label; none where the model names no hosts.",
-            labels.map(|(label, hosts)| count(&[label], hosts)).collect(),
+            labels.map(|(label, hosts)| count(&[label], hosts)),
         ),
-        gauge(
+        Family::gauge(
             "fenxi_hosts_tracked",
+            "hosts",
             &[],
             "Hosts of which at least one labelled flow counts, named or not.",
-            vec![count(&[], sums.tracked)],
+            [count(&[], sums.tracked)],
         ),
         Family::counter(
             "fenxi_hosts_evicted_total",

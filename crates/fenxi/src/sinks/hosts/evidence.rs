@@ -11,7 +11,6 @@ use accel::HostLabels;
 /// Added to each probability, so that no single flow rules a class out.
 const FLOOR: f64 = 1e-4;
 
-/// How labels become scores.
 #[derive(Debug)]
 pub struct Evidence {
     /// For each class, what flows that wrongly get it are: other classes with their shares.

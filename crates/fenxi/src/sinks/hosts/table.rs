@@ -10,8 +10,8 @@ use flowmgr::TaskId;
 use flowmgr::record::{DecidedBy, Decision, Record};
 use lru::LruCache;
 
-use super::address::host_of;
 use super::evidence::{Evidence, Scores};
+use super::host_of;
 
 /// Hosts that are kept; the one whose last label is the oldest makes room for a new one.
 pub const HOSTS_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(16_383);
@@ -55,15 +55,12 @@ impl HostFlow {
 /// A host was named, or got another name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostRecord {
-    /// The host.
     pub address: IpAddr,
     /// Time of the label that brought it about, µs since the epoch.
     pub time_us: i64,
-    /// Number of the class in the model.
     pub class: u16,
     /// 0 to 1.
     pub confidence: f64,
-    /// Flows that count so far.
     pub flows: usize,
     /// Generation of the model.
     pub model: u16,
@@ -78,35 +75,28 @@ struct Host {
     last_us: i64,
 }
 
-/// What is known of a host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostState {
-    /// The host.
     pub address: IpAddr,
     /// Its class and the probability of it; `None`: no class is likely enough yet.
     pub name: Option<(u16, f64)>,
-    /// Flows that count.
     pub flows: usize,
     /// Time of its last label, µs since the epoch.
     pub last_us: i64,
 }
 
-/// Sums of a table.
 #[derive(Clone, Debug, Default)]
 pub struct HostSums {
     /// Hosts with at least one flow that counts.
     pub tracked: u64,
     /// Named hosts, by class.
     pub named: Vec<u64>,
-    /// Hosts that made room for others.
     pub evicted: u64,
-    /// Labelled flows that counted.
     pub counted: u64,
     /// Labelled flows that did not count because their hosts had enough.
     pub beyond: u64,
 }
 
-/// All hosts.
 #[derive(Debug)]
 pub struct HostTable {
     hosts: LruCache<IpAddr, Host>,
@@ -215,12 +205,10 @@ impl HostTable {
         })
     }
 
-    /// The class of a host's name.
     pub fn name(&self, host: IpAddr) -> Option<u16> {
         self.hosts.peek(&host)?.name
     }
 
-    /// Sums over all hosts.
     pub fn sums(&self) -> HostSums {
         HostSums { tracked: self.hosts.len() as u64, ..self.sums.clone() }
     }

@@ -57,6 +57,10 @@ fn ended(host: u8, reason: EndReason, decision: Option<Decision>) -> Record {
     })
 }
 
+fn states(hosts: &SharedHosts) -> Vec<table::HostState> {
+    hosts.lock().states().collect()
+}
+
 fn class_of(named: Option<HostRecord>) -> Option<u16> {
     named.map(|host| host.class)
 }
@@ -72,13 +76,13 @@ fn a_host_is_named_by_enough_flows_that_are_sure_enough() {
     assert_eq!((named.flows, named.time_us, named.model), (2, 7, 0));
     assert!(named.confidence > 0.99, "{}", named.confidence);
     assert_eq!(hosts.take(&sure), None, "the name is the same");
-    assert_eq!(hosts.sums().named, [0, 0, 1, 0]);
+    assert_eq!(hosts.lock().sums().named, [0, 0, 1, 0]);
     // Another host, of which nothing is likely enough yet.
     for class in [0, 1] {
         assert_eq!(hosts.take(&label(2, decision(class, 0.6))), None);
     }
     assert_eq!(class_of(hosts.take(&label(2, decision(1, 0.9)))), Some(1));
-    assert_eq!(hosts.sums().tracked, 2);
+    assert_eq!(hosts.lock().sums().tracked, 2);
 }
 
 #[test]
@@ -87,11 +91,11 @@ fn a_name_changes_with_what_later_flows_say() {
     assert_eq!(class_of(hosts.take(&label(1, decision(0, 0.92)))), Some(0));
     let other = label(1, decision(3, 0.95));
     assert_eq!(hosts.take(&other), None, "neither is likely enough");
-    let states = hosts.states(|_| true, 9);
+    let states = states(&hosts);
     let (class, confidence) = states[0].name.unwrap();
     assert!(class == 0 && confidence < 0.5, "it keeps its name: {confidence}");
     assert_eq!(class_of(hosts.take(&other)), Some(3));
-    assert_eq!(hosts.sums().named, [0, 0, 0, 1]);
+    assert_eq!(hosts.lock().sums().named, [0, 0, 0, 1]);
 }
 
 #[test]
@@ -103,9 +107,9 @@ fn only_the_first_flows_count() {
     for _ in 0..9 {
         assert_eq!(hosts.take(&label(1, decision(1, 1.0))), None);
     }
-    let sums = hosts.sums();
+    let sums = hosts.lock().sums();
     assert_eq!((sums.counted, sums.beyond), (2, 9));
-    assert_eq!(hosts.states(|_| true, 9)[0].flows, 2);
+    assert_eq!(states(&hosts)[0].flows, 2);
 }
 
 #[test]
@@ -129,7 +133,7 @@ fn a_label_counts_once_and_unknown_never() {
     ] {
         assert_eq!(hosts.take(&nothing), None, "{nothing:?}");
     }
-    assert_eq!(hosts.sums().counted, 0);
+    assert_eq!(hosts.lock().sums().counted, 0);
     let named = hosts.take(&ended(1, EndReason::Fin, late)).unwrap();
     assert_eq!((named.class, named.time_us), (1, 9));
 }
@@ -145,16 +149,16 @@ fn a_later_model_restarts_all_sums_and_an_earlier_one_does_not_count() {
     hosts.take(&label(2, decision(1, 0.95)));
     let named = hosts.take(&by(1, 2)).unwrap();
     assert_eq!((named.class, named.flows, named.model), (2, 1, 1));
-    assert_eq!(hosts.sums().named, [0, 0, 1, 0]);
+    assert_eq!(hosts.lock().sums().named, [0, 0, 1, 0]);
     assert_eq!(hosts.take(&by(0, 0)), None);
     // Which model a port's label belongs to does not matter.
     let port = Decision { decided_by: DecidedBy::Port, time_to_label_us: None, ..decision(2, 1.0) };
     hosts.take(&ended(1, EndReason::Fin, Some(port)));
-    assert_eq!(hosts.states(|_| true, 9)[0].flows, 2);
+    assert_eq!(states(&hosts)[0].flows, 2);
     // Generations wrap.
     for model in [100, 200, 255, 0] {
         hosts.take(&by(model, 3));
-        assert_eq!(hosts.states(|_| true, 9)[0].flows, 1, "{model}");
+        assert_eq!(states(&hosts)[0].flows, 1, "{model}");
     }
 }
 
@@ -164,10 +168,10 @@ fn the_host_with_the_oldest_label_makes_room() {
     for host in [1, 2, 1, 3] {
         hosts.take(&label(host, decision(0, 0.95)));
     }
-    let states = hosts.states(|_| true, 9);
+    let states = states(&hosts);
     let kept: Vec<IpAddr> = states.iter().map(|host| host.address).collect();
     assert_eq!(kept, [[10, 0, 0, 3], [10, 0, 0, 1]].map(IpAddr::from));
-    let sums = hosts.sums();
+    let sums = hosts.lock().sums();
     assert_eq!((sums.tracked, sums.evicted), (2, 1));
     assert_eq!(sums.named, [2, 0, 0, 0]);
 }

@@ -23,35 +23,20 @@ const REFUSAL_WITHIN: Duration = Duration::from_millis(50);
 /// Records say who talked to whom.
 const MODE: u32 = 0o640;
 
-/// An open session.
 pub enum Connection {
-    /// A datagram for each message.
     Udp(UdpSocket),
-    /// A stream of messages.
     Tcp(TcpStream),
-    /// A file of messages.
     File(File),
 }
 
-/// Whether a file continues or is written from its beginning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileMode {
-    /// Live: behind what is there.
-    Append,
-    /// A replay: in the place of what is there.
-    Replace,
-}
-
 impl Connection {
-    /// Begins a session. Looks a name up, which may take seconds.
-    ///
-    /// # Errors
-    /// The name has no address, nobody listens there, or the file cannot be had.
-    pub fn open(to: &Destination, mode: FileMode) -> io::Result<Connection> {
+    /// Begins a session. Looks a name up, which may take seconds. A file continues behind what is
+    /// there, or, in a replay, takes its place.
+    pub fn open(to: &Destination, is_replay: bool) -> io::Result<Connection> {
         match to {
             Destination::Udp(endpoint) => first(endpoint, udp).map(Connection::Udp),
             Destination::Tcp(endpoint) => first(endpoint, tcp).map(Connection::Tcp),
-            Destination::File(path) => file(path, mode).map(Connection::File),
+            Destination::File(path) => file(path, is_replay).map(Connection::File),
         }
     }
 
@@ -72,9 +57,6 @@ impl Connection {
 
     /// The templates are sent: waits a moment for a refusal, which a host sends where nobody
     /// listens on a UDP port.
-    ///
-    /// # Errors
-    /// The refusal.
     pub fn confirm(&self) -> io::Result<()> {
         let Connection::Udp(socket) = self else {
             return Ok(());
@@ -82,17 +64,9 @@ impl Connection {
         std::thread::sleep(REFUSAL_WITHIN);
         socket.take_error()?.map_or(Ok(()), Err)
     }
-
-    /// Whether a collector may miss templates that were sent once.
-    pub fn repeats_templates(&self) -> bool {
-        matches!(self, Connection::Udp(_))
-    }
 }
 
 /// Checks whether a live run could write the file. None is made, and none is changed.
-///
-/// # Errors
-/// As [`Connection::open`].
 pub fn look(path: &Path) -> io::Result<()> {
     refuse_fifo(path)?;
     match OpenOptions::new().append(true).open(path) {
@@ -103,7 +77,7 @@ pub fn look(path: &Path) -> io::Result<()> {
 }
 
 /// What the first address gives that gives anything, or why the last one does not.
-fn first<T>(endpoint: &Endpoint, open: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
+pub fn first<T>(endpoint: &Endpoint, open: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
     let mut why = io::Error::other("the name has no address");
     for address in (endpoint.host.as_str(), endpoint.port).to_socket_addrs()? {
         match open(address) {
@@ -141,15 +115,15 @@ fn refuse_fifo(path: &Path) -> io::Result<()> {
     }
 }
 
-fn file(path: &Path, mode: FileMode) -> io::Result<File> {
+fn file(path: &Path, is_replay: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).mode(MODE);
-    match mode {
-        FileMode::Append => {
+    match is_replay {
+        true => options.write(true).truncate(true),
+        false => {
             refuse_fifo(path)?;
             options.append(true)
         }
-        FileMode::Replace => options.write(true).truncate(true),
     };
     options.open(path)
 }

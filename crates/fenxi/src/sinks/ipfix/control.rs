@@ -2,8 +2,8 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use config::{Config, Keyed, Section};
@@ -16,8 +16,8 @@ use super::connection::look;
 use super::exporter::{ExportCounts, Exporter};
 use super::{Destination, IpfixKeys};
 use crate::exit::Failure;
-use crate::metric::{Family, Kind, Metric, count, number};
-use crate::sinks::queue::{Drain, Queued, RecordSender, WritingThread};
+use crate::metric::{Family, count, number};
+use crate::sinks::queue::{Drain, Queued, RecordSender, RunKind, WritingThread};
 use crate::sinks::reopen::Reopener;
 use crate::sinks::{Connects, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start};
 
@@ -85,20 +85,16 @@ fn start_replay(
     counts: Arc<ExportCounts>,
 ) -> Result<IpfixControl, Failure> {
     exporter.connect().map_err(|error| unreachable(to, &error))?;
-    let shared = counts.records.clone();
-    let (sender, records) = RecordSender::new(queue, Some(replay), None, shared.clone());
-    let (run, name) = (replay.stopped.clone(), to.to_string());
+    let name = to.to_string();
     let work = move |records: &Receiver<Queued>| {
-        exporter.replay(records).map_err(|error| {
-            if let Some(run) = &run {
-                run.stop();
-            }
-            records.iter().for_each(drop);
-            Failure::io(format!("{name}: cannot send records: {error}"))
-        })
+        let sent = exporter.replay(records);
+        let failed = |error| Failure::io(format!("{}: cannot send records: {error}", exporter.to));
+        sent.map_err(failed)
     };
-    let thread = WritingThread::start(("ipfix", &to.to_string()), records, shared, None, work)?;
-    Ok(IpfixControl::new(counts, None, (thread, sender)))
+    let shared = counts.records.clone();
+    let run = RunKind::Replay(replay);
+    let thread = WritingThread::start(("ipfix", &name), queue, run, shared, work)?;
+    Ok(IpfixControl { counts, reopener: None, thread })
 }
 
 /// A live run goes on without the collector, and tries again; but a file must be there.
@@ -115,14 +111,13 @@ fn start_live(
         reopener = Some(asker);
     }
     let drain = Arc::new(Drain::new(config.records.drain_within));
-    let shared = counts.records.clone();
-    let queue = config.section::<IpfixKeys>().queue;
-    let (sender, records) = RecordSender::new(queue, None, Some(drain.clone()), shared.clone());
     let ending = drain.clone();
     let work = move |records: &Receiver<Queued>| exporter.run(records, &commands, &ending);
-    let name = to.to_string();
-    let thread = WritingThread::start(("ipfix", &name), records, shared, Some(drain), work)?;
-    Ok(IpfixControl::new(counts, reopener, (thread, sender)))
+    let (name, queue) = (to.to_string(), config.section::<IpfixKeys>().queue);
+    let shared = counts.records.clone();
+    let run = RunKind::Live(drain);
+    let thread = WritingThread::start(("ipfix", &name), queue, run, shared, work)?;
+    Ok(IpfixControl { counts, reopener, thread })
 }
 
 fn unreachable(to: &Destination, error: &io::Error) -> Failure {
@@ -138,30 +133,12 @@ struct IpfixControl {
     counts: Arc<ExportCounts>,
     /// Live, to a file.
     reopener: Option<Reopener>,
-    /// `None` once the end has begun.
-    parts: Mutex<Option<(WritingThread, RecordSender)>>,
-}
-
-impl IpfixControl {
-    fn new(
-        counts: Arc<ExportCounts>,
-        reopener: Option<Reopener>,
-        parts: (WritingThread, RecordSender),
-    ) -> IpfixControl {
-        IpfixControl { counts, reopener, parts: Mutex::new(Some(parts)) }
-    }
-
-    fn parts(&self) -> MutexGuard<'_, Option<(WritingThread, RecordSender)>> {
-        // Taken out as a whole, so a panic elsewhere spoils nothing.
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    thread: WritingThread,
 }
 
 impl SinkControl for IpfixControl {
     fn worker_half(&self) -> Option<Box<dyn Sink>> {
-        let parts = self.parts();
-        let (_, sender) = parts.as_ref()?;
-        Some(Box::new(FlowSender(sender.another())))
+        Some(Box::new(FlowSender(self.thread.sender()?)))
     }
 
     fn report(&self) -> Report {
@@ -174,15 +151,11 @@ impl SinkControl for IpfixControl {
 
     /// Waits until all records are sent, live for `records.drain_s` at most.
     fn finish(&self, _: Instant) -> Result<(), Failure> {
-        let Some((thread, sender)) = self.parts().take() else {
-            return Ok(());
-        };
-        drop(sender);
-        thread.finish()
+        self.thread.finish()
     }
 }
 
-/// The data path's end: hands over flow records, without what a collector has no field for.
+/// The data path's end: hands over the records of flows.
 struct FlowSender(RecordSender);
 
 impl Sink for FlowSender {
@@ -204,7 +177,7 @@ impl Sink for FlowSender {
     }
 
     fn drain(&mut self) {
-        self.0.wait_from_now();
+        self.0.drain();
     }
 }
 
@@ -215,17 +188,12 @@ fn report(counts: &ExportCounts, is_used: bool) -> Report {
     Report {
         metrics: metrics(counts),
         losses: vec![
-            Lost {
-                what: "records for the collector are dropped because their queue is full; see \
-                    ipfix.queue",
-                count: dropped,
-                why: String::new(),
-            },
-            Lost {
-                what: "records for the collector cannot be sent",
-                count: failed,
-                why: String::new(),
-            },
+            Lost::new(
+                "records for the collector are dropped because their queue is full; see \
+                 ipfix.queue",
+                dropped,
+            ),
+            Lost::new("records for the collector cannot be sent", failed),
         ],
         status: sums.clone(),
         summary: if is_used { sums } else { Vec::new() },
@@ -266,16 +234,13 @@ fn metrics(counts: &ExportCounts) -> Vec<Family> {
              it was lost and found.",
             [count(&[], counts.sessions.load(Ordering::Relaxed))],
         ),
-        Family {
-            metric: Metric::new(
-                Kind::Gauge,
-                "fenxi_ipfix_connected",
-                "",
-                &[],
-                "1 while there is a session with the collector. UDP cannot tell a collector that \
-                 is silent from one that is away.",
-            ),
-            samples: vec![number(&[], f64::from(u8::from(connected)))],
-        },
+        Family::gauge(
+            "fenxi_ipfix_connected",
+            "",
+            &[],
+            "1 while there is a session with the collector. UDP cannot tell a collector that is \
+             silent from one that is away.",
+            [number(&[], f64::from(u8::from(connected)))],
+        ),
     ]
 }

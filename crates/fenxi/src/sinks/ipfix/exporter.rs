@@ -15,7 +15,7 @@ use flowmgr::record::{EndReason, FlowRecord, Record};
 use ipfix::{ApplicationId, Applications, Encoder, Flow, Message};
 use tracing::{info, warn};
 
-use super::connection::{Connection, FileMode};
+use super::connection::Connection;
 use super::{Destination, IpfixKeys};
 use crate::exit::Failure;
 use crate::sinks::Answer;
@@ -32,42 +32,32 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 /// How often a thread without a session looks whether the run ends.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What others see of the exporter.
 #[derive(Debug, Default)]
 pub struct ExportCounts {
-    /// What became of the records.
     pub records: Arc<RecordCounts>,
-    /// Messages sent.
     pub messages: AtomicU64,
-    /// Sessions begun.
     pub sessions: AtomicU64,
-    /// Whether there is a session.
     pub is_connected: AtomicBool,
 }
 
-/// What the thread works with.
 pub struct Exporter {
-    to: Destination,
-    mode: FileMode,
+    pub to: Destination,
     template_every: Duration,
     /// The task whose label is the application.
     task: TaskId,
     applications: Applications,
     encoder: Encoder,
     counts: Arc<ExportCounts>,
-    session: Option<Session>,
+    /// The session, where there is one.
+    connection: Option<Connection>,
+    /// When the session's templates were last sent; `None`: not yet.
+    templates_at: Option<Instant>,
     trouble: Option<Trouble>,
     /// Time of the latest packet in a record, which is the time of export of a replay; `None`:
     /// live.
     packet_s: Option<u32>,
     /// When the message that is being made was begun.
     since: Option<Instant>,
-}
-
-struct Session {
-    connection: Connection,
-    /// When templates were last sent; `None`: not yet.
-    templates_at: Option<Instant>,
 }
 
 /// There is no session, and why.
@@ -80,7 +70,6 @@ struct Trouble {
 }
 
 impl Exporter {
-    /// Nothing is open yet.
     pub fn new(
         to: Destination,
         config: &IpfixKeys,
@@ -90,16 +79,13 @@ impl Exporter {
     ) -> Exporter {
         Exporter {
             to,
-            mode: match is_replay {
-                true => FileMode::Replace,
-                false => FileMode::Append,
-            },
             template_every: config.template_every,
             task,
             applications: Applications::new(classes),
             encoder: Encoder::new(config.domain, MESSAGE_MAX),
             counts,
-            session: None,
+            connection: None,
+            templates_at: None,
             trouble: None,
             packet_s: is_replay.then_some(0),
             since: None,
@@ -107,22 +93,17 @@ impl Exporter {
     }
 
     /// Begins a session: templates first.
-    ///
-    /// # Errors
-    /// The collector cannot be reached, or the file cannot be written.
     pub fn connect(&mut self) -> io::Result<()> {
         self.encoder.restart();
         self.since = None;
-        let connection = Connection::open(&self.to, self.mode)?;
-        self.session = Some(Session { connection, templates_at: None });
+        let connection = Connection::open(&self.to, self.packet_s.is_some())?;
+        (self.connection, self.templates_at) = (Some(connection), None);
         // A replay does not know yet what time it is.
         if self.packet_s.is_none() {
             let begun = self.send_templates();
-            let begun = begun.and_then(|()| match &self.session {
-                Some(session) => session.connection.confirm(),
-                None => Ok(()),
-            });
-            begun.inspect_err(|_| self.session = None)?;
+            let confirm = |connection: &Connection| connection.confirm();
+            let begun = begun.and_then(|()| self.connection.as_ref().map_or(Ok(()), confirm));
+            begun.inspect_err(|_| self.connection = None)?;
         }
         self.counts.sessions.fetch_add(1, Ordering::Relaxed);
         self.counts.is_connected.store(true, Ordering::Relaxed);
@@ -130,10 +111,7 @@ impl Exporter {
     }
 
     /// A replay's records, until there are no more or one cannot be sent.
-    ///
-    /// # Errors
-    /// Sending broke off.
-    pub fn replay(mut self, records: &Receiver<Queued>) -> io::Result<()> {
+    pub fn replay(&mut self, records: &Receiver<Queued>) -> io::Result<()> {
         for queued in records {
             self.take(&queued.record)?;
         }
@@ -143,8 +121,7 @@ impl Exporter {
     }
 
     fn send_first_templates(&mut self) -> io::Result<()> {
-        let session = self.session.as_ref();
-        match session.is_some_and(|session| session.templates_at.is_none()) {
+        match self.connection.is_some() && self.templates_at.is_none() {
             true => self.send_templates(),
             false => Ok(()),
         }
@@ -152,9 +129,6 @@ impl Exporter {
 
     /// Exports until there are no more records, or until the time that the end of the run gives is
     /// over.
-    ///
-    /// # Errors
-    /// The collector was not there at the end.
     pub fn run(
         mut self,
         records: &Receiver<Queued>,
@@ -169,7 +143,7 @@ impl Exporter {
                 self.counts.records.fail(records.try_iter().count() as u64);
                 return self.end();
             }
-            if self.session.is_none() {
+            if self.connection.is_none() {
                 if has_ended(records, &self.counts.records) {
                     return self.end();
                 }
@@ -216,12 +190,10 @@ impl Exporter {
         if self.since.is_some_and(|since| since.elapsed() >= SEND_WITHIN) {
             self.flush()?;
         }
-        let every = self.template_every;
-        let is_due = |it: &Session| {
-            it.connection.repeats_templates()
-                && it.templates_at.is_none_or(|at| at.elapsed() >= every)
-        };
-        match self.session.as_ref().is_some_and(is_due) {
+        // Only over UDP a collector may miss templates that were sent once.
+        let is_udp = matches!(self.connection, Some(Connection::Udp(_)));
+        let is_old = |at: Instant| at.elapsed() >= self.template_every;
+        match is_udp && self.templates_at.is_none_or(is_old) {
             true => self.send_templates(),
             false => Ok(()),
         }
@@ -231,9 +203,7 @@ impl Exporter {
         let (at_s, mut messages) = (self.time_s(), Vec::new());
         self.encoder.templates(&self.applications, at_s, &mut messages);
         self.since = None;
-        if let Some(session) = &mut self.session {
-            session.templates_at = Some(Instant::now());
-        }
+        self.templates_at = Some(Instant::now());
         messages.iter().try_for_each(|message| self.send(message))
     }
 
@@ -244,10 +214,10 @@ impl Exporter {
     }
 
     fn send(&mut self, message: &Message) -> io::Result<()> {
-        let Some(session) = &mut self.session else {
+        let Some(connection) = &mut self.connection else {
             return Ok(());
         };
-        let sent = session.connection.send(&message.bytes);
+        let sent = connection.send(&message.bytes);
         let held = self.encoder.flows();
         match &sent {
             Ok(()) => {
@@ -280,7 +250,7 @@ impl Exporter {
     }
 
     fn close(&mut self) {
-        self.session = None;
+        self.connection = None;
         self.counts.is_connected.store(false, Ordering::Relaxed);
         self.counts.records.fail(self.encoder.flows());
         self.counts.records.hold(0);

@@ -6,10 +6,10 @@ use config::checked;
 
 use crate::sinks::netfilter::Places;
 
-/// Marks by class, task by task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassMarks {
-    overwrites: bool,
+    /// Whether a connection that has a mark under the mask gets another one.
+    pub overwrites: bool,
     by_task: Vec<Vec<Option<Mark>>>,
 }
 
@@ -17,9 +17,6 @@ impl ClassMarks {
     /// The marks of `labels`, the first task's, in the order of the model's outputs. Labels that
     /// only the built-in map names may be absent from the model; labels that the user named may
     /// not.
-    ///
-    /// # Errors
-    /// The user named a label that the model does not have.
     pub fn new(config: &checked::Mark, labels: &[Label]) -> Result<ClassMarks, NoSuchLabel> {
         let actions = policy::actions(&config.rules(), labels)?;
         Ok(ClassMarks {
@@ -28,10 +25,6 @@ impl ClassMarks {
         })
     }
 
-    /// Appends the marks of the next task.
-    ///
-    /// # Errors
-    /// The user named a label that the model does not have.
     pub fn and_of(
         mut self,
         task: &checked::Task,
@@ -46,11 +39,6 @@ impl ClassMarks {
     /// Where each task's classes are among [`ClassMarks::words`].
     pub fn places(&self) -> Places {
         Places::of(self.by_task.iter().map(Vec::len))
-    }
-
-    /// Whether a connection that has a mark under the mask gets another one.
-    pub fn overwrites(&self) -> bool {
-        self.overwrites
     }
 
     /// The mark of each class, task by task, as [`Mark::of_word`] reads it; without one its

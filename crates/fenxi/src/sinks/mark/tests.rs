@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
-use super::StartError;
-use super::{ClassMarks, Counts, Writer};
+use super::{ClassMarks, ConnectionWriter, Counts, StartError, start_writer};
 use config::checked::{Mapping, Mark, MarkAs};
 use config::origin::Origin;
 use flowmgr::TaskId;
@@ -61,8 +60,8 @@ fn mark(class: u16) -> u32 {
 }
 
 impl Lab {
-    fn writer(&self, classes: u16, queue_length: usize) -> Writer {
-        self.on("router", || Writer::start(marks(classes), queue_length).unwrap())
+    fn writer(&self, classes: u16, queue_length: usize) -> ConnectionWriter {
+        self.on("router", || start_writer(&marks(classes), queue_length).unwrap())
     }
 
     /// The mark of the connection that a client's socket opened, as `conntrack` reads it; `None`:
@@ -78,15 +77,19 @@ impl Lab {
     }
 }
 
+fn change(writer: &ConnectionWriter, marks: &ClassMarks) {
+    writer.change(marks.words(), marks.overwrites);
+}
+
 fn failed(counts: &Counts) -> u64 {
     counts.failed()
 }
 
 /// Waits until the writer has nothing left of `asked` updates.
-fn settled(writer: &Writer, asked: u64) -> Counts {
+fn settled(writer: &ConnectionWriter, asked: u64) -> Counts {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
-        let counts = writer.counts();
+        let counts = writer.words.counts();
         let done =
             counts.written + counts.kept + counts.not_found + failed(&counts) + counts.dropped;
         if done == asked {
@@ -182,7 +185,7 @@ fn connections_are_found_from_every_side(test: &str, masquerades: bool) {
             for tuple in connection.views() {
                 // Another class each time, with bits to be set and others to be cleared.
                 let class = (asked * 5 % 16) as u16;
-                writer.shared().set(tuple, class);
+                writer.words.set(tuple, class);
                 asked += 1;
                 let counts = settled(&writer, asked);
                 assert_eq!((counts.written, counts.not_found), (asked, 0), "{tuple:?}");
@@ -192,7 +195,7 @@ fn connections_are_found_from_every_side(test: &str, masquerades: bool) {
         }
     }
     assert_eq!(asked, 16);
-    assert_eq!(writer.counts().latency_us.len(), 16);
+    assert_eq!(writer.words.counts().latency_us.len(), 16);
 }
 
 #[test]
@@ -233,7 +236,7 @@ fn a_forwarded_port_is_found_from_every_side() {
     let before = seen_at(inside, near.peer_addr().unwrap()).views();
     let after = seen_at(outside, server).views();
     for (tuple, class) in [before[0], before[1], after[0], after[1]].into_iter().zip(0..) {
-        writer.shared().set(tuple, class);
+        writer.words.set(tuple, class);
         assert_eq!(settled(&writer, u64::from(class) + 1).not_found, 0, "{tuple:?}");
         assert_eq!(lab.mark_of(TCP, inside), Some(FOREIGN | mark(class)), "{tuple:?}");
     }
@@ -248,7 +251,7 @@ fn a_connection_that_is_over_is_not_found_and_not_made() {
     let connection = Connection::udp(&lab, false);
     lab.run("router", "conntrack -D -p udp");
     for (tuple, asked) in connection.views().into_iter().zip(1..) {
-        writer.shared().set(tuple, 0);
+        writer.words.set(tuple, 0);
         let counts = settled(&writer, asked);
         assert_eq!((counts.written, counts.not_found), (0, asked));
     }
@@ -263,10 +266,10 @@ fn a_class_without_a_mark_changes_nothing() {
     let writer = lab.writer(1, 64);
     let connection = Connection::udp(&lab, false);
     let [tuple, ..] = connection.views();
-    writer.shared().set(tuple, 1);
-    writer.shared().set(tuple, u16::MAX);
+    writer.words.set(tuple, 1);
+    writer.words.set(tuple, u16::MAX);
     // Written after both, so both are through.
-    writer.shared().set(tuple.reversed(), 0);
+    writer.words.set(tuple.reversed(), 0);
     assert_eq!(settled(&writer, 1).written, 1);
     assert_eq!(lab.mark_of(UDP, connection.inside), Some(FOREIGN | mark(0)));
 }
@@ -294,10 +297,10 @@ fn from_a_change_on_labels_get_other_marks_under_another_mask() {
         queue: 64,
         behaviour: Vec::new(),
     };
-    writer.shared().set(tuple, 0);
+    writer.words.set(tuple, 0);
     assert_eq!(settled(&writer, 1).written, 1);
-    writer.change(&ClassMarks::new(&other, &labels(1)).unwrap());
-    writer.shared().set(tuple, 0);
+    change(&writer, &ClassMarks::new(&other, &labels(1)).unwrap());
+    writer.words.set(tuple, 0);
     assert_eq!(settled(&writer, 2).written, 2);
     let expected = (FOREIGN | mark(0)) & !0xf0 | 0x70;
     assert_eq!(lab.mark_of(UDP, connection.inside), Some(expected));
@@ -310,34 +313,34 @@ fn marks_that_are_set_stay_unless_they_are_to_be_overwritten() {
         return;
     };
     let config = |overwrite| ClassMarks::new(&mark_config(2, overwrite), &labels(2)).unwrap();
-    let writer = lab.on("router", || Writer::start(config(false), 64).unwrap());
+    let writer = lab.on("router", || start_writer(&config(false), 64).unwrap());
     for is_v6 in [false, true] {
         let connection = Connection::tcp(&lab, is_v6);
         let [inner, _, outer, _] = connection.views();
-        let before = writer.counts();
+        let before = writer.words.counts();
         // Together in one batch, as who watches both sides has them.
-        writer.shared().set(inner, 0);
-        writer.shared().set(outer.reversed(), 1);
-        writer.shared().set(inner, 0);
+        writer.words.set(inner, 0);
+        writer.words.set(outer.reversed(), 1);
+        writer.words.set(inner, 0);
         let counts = settled(&writer, before.asked + 3);
         assert_eq!(counts.written - before.written, 1, "{counts:?}");
         assert_eq!(counts.kept - before.kept, 2);
         assert_eq!(lab.mark_of(TCP, connection.inside), Some(FOREIGN | mark(0)));
         // Later, from the other side.
-        writer.shared().set(outer, 1);
+        writer.words.set(outer, 1);
         assert_eq!(settled(&writer, before.asked + 4).kept - before.kept, 3);
         assert_eq!(lab.mark_of(TCP, connection.inside), Some(FOREIGN | mark(0)));
-        writer.change(&config(true));
-        writer.shared().set(outer, 1);
+        change(&writer, &config(true));
+        writer.words.set(outer, 1);
         let counts = settled(&writer, before.asked + 5);
         assert_eq!(counts.written - before.written, 2);
         assert_eq!(lab.mark_of(TCP, connection.inside), Some(FOREIGN | mark(1)));
-        writer.change(&config(false));
+        change(&writer, &config(false));
         // One that is over is not found by a question either.
         lab.run("router", "conntrack -D -p tcp");
-        writer.shared().set(outer, 1);
+        writer.words.set(outer, 1);
         assert_eq!(settled(&writer, before.asked + 6).not_found - before.not_found, 1);
-        assert_eq!(writer.shared().waiting(), 0);
+        assert_eq!(writer.words.waiting(), 0);
     }
 }
 
@@ -354,16 +357,16 @@ fn labels_of_two_tasks_end_with_the_marks_of_both() {
         let marks = first.and_of(&tasks[1], &labels(2)).unwrap();
         let of = |task| marks.places().of_class(TaskId(task), 1).unwrap();
         let (first, second) = (of(0), of(1));
-        let writer = lab.on("router", || Writer::start(marks, 64).unwrap());
+        let writer = lab.on("router", || start_writer(&marks, 64).unwrap());
         let [together, apart] = [(); 2].map(|()| Connection::udp(&lab, false));
         let [inner, ..] = together.views();
-        writer.shared().set(inner, first);
-        writer.shared().set(inner.reversed(), second);
+        writer.words.set(inner, first);
+        writer.words.set(inner.reversed(), second);
         assert_eq!(settled(&writer, 2).written, 2);
         let [inner, ..] = apart.views();
-        writer.shared().set(inner, second);
+        writer.words.set(inner, second);
         assert_eq!(settled(&writer, 3).written, 3);
-        writer.shared().set(inner, first);
+        writer.words.set(inner, first);
         assert_eq!(settled(&writer, 4).written, 4);
         for connection in [together, apart] {
             let read = lab.mark_of(UDP, connection.inside);
@@ -384,11 +387,11 @@ fn a_full_queue_drops_and_every_update_is_counted_once() {
     for update in 0..asked {
         // Every other one is not found, so batches need their second send.
         let tuple = if update % 2 == 0 { connection.views()[3] } else { nowhere };
-        writer.shared().set(tuple, 0);
+        writer.words.set(tuple, 0);
     }
     let counts = settled(&writer, asked);
     assert!(counts.dropped > 0 && counts.written > 0 && counts.not_found > 0, "{counts:?}");
-    assert_eq!((failed(&counts), writer.shared().waiting()), (0, 0));
+    assert_eq!((failed(&counts), writer.words.waiting()), (0, 0));
     assert_eq!(lab.mark_of(UDP, connection.inside), Some(FOREIGN | mark(0)));
 }
 
@@ -401,7 +404,7 @@ fn a_writer_that_is_dropped_writes_what_waits() {
     let connections: Vec<_> = (0..40).map(|_| Connection::udp(&lab, false)).collect();
     let writer = lab.writer(1, 64);
     for connection in &connections {
-        writer.shared().set(connection.views()[1], 0);
+        writer.words.set(connection.views()[1], 0);
     }
     drop(writer);
     for connection in &connections {
@@ -423,7 +426,7 @@ fn the_missing_capability_is_named() {
     let connection = Connection::udp(&lab, false);
     let error = lab.on("router", || {
         without_net_admin();
-        Writer::start(marks(1), 64).err().unwrap()
+        start_writer(&marks(1), 64).err().unwrap()
     });
     assert!(matches!(error, StartError::Capability { .. }), "{error:?}");
     assert!(error.to_string().contains("CAP_NET_ADMIN"));

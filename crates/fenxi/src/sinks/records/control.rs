@@ -1,28 +1,33 @@
-//! The file of records as the control thread has it.
+//! Records as the control thread has them.
+//!
+//! A replay ends where writing breaks off. A live run goes on: what cannot be written is kept, up
+//! to a bound, and tried again every second; what comes beyond the bound is dropped and counted. A
+//! reader that takes nothing holds up the thread that writes, then fills the queue, and is never
+//! felt in front of it.
 
+use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use config::{Config, Keyed, Section};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use dataplane::sink::Sink;
 
-use super::broadcast;
-use super::kafka::Kafka;
+use super::broadcast::{self, Broadcaster, READ_WITHIN, READERS, Stream};
 use super::lines::Lines;
-use super::sink::{Places, RecordSink};
-use super::stream::Readers;
-use super::topic::{self, Counts, Topic};
-use super::{Names, output};
+use super::live::Live;
+use super::output::Output;
+use super::topic::{self, Counts, Kafka, Topic};
+use super::{Names, WRITE_WITHIN, output};
 use crate::access::is_dash;
 use crate::exit::Failure;
-use crate::metric::{Family, Kind, Metric, count};
-use crate::sinks::queue::{RecordCounts, RecordSender};
+use crate::metric::{Family, count};
+use crate::sinks::queue::{Drain, Queued, RecordCounts, RunKind, WritingThread};
 use crate::sinks::reopen::Reopener;
-use crate::sinks::{Connects, Lost, Report, Rights, SharedHosts, SinkControl, SinkKind, Start};
-use crate::unix_socket;
+use crate::sinks::{Connects, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start};
+use crate::unix_socket::{self, UnixSocket};
 
-/// The file of records, where a run has a path for it.
 pub struct Records;
 
 impl SinkKind for Records {
@@ -31,6 +36,7 @@ impl SinkKind for Records {
     }
 
     fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure> {
+        let config = &start.config.records;
         if !start.has_lines() {
             if start.record_series && start.replay.is_none() {
                 return Err(Failure::usage(
@@ -38,7 +44,7 @@ impl SinkKind for Records {
                      --flows FILE or set records.path",
                 ));
             }
-            if start.config.records.series > 0.0 && start.replay.is_none() {
+            if config.series > 0.0 && start.replay.is_none() {
                 return Err(Failure::config(
                     "records.series includes series in records, but no records are written; set \
                      records.path or add --flows FILE",
@@ -46,34 +52,20 @@ impl SinkKind for Records {
             }
             return Ok(None);
         }
-        let hosts = start.hosts.map(SharedHosts::task);
+        let hosts = start.hosts.map(|hosts| hosts.task);
         let names = Names::new(start.names, &start.config.tasks, hosts);
         let lines = Lines::new(names, start.hosts.cloned());
-        let config = &start.config.records;
-        let (mut readers, mut kafka_topic) = (None, None);
-        let (sink, sender) = match (&start.replay, start.records) {
-            (Some(replay), Some(path)) => RecordSink::start(path, config.queue, lines, replay)?,
-            (_, path) => {
-                let socket = start.record_socket;
-                let started = socket.map(|socket| Readers::start(socket, config)).transpose()?;
-                let (served, stream) = started.unzip();
-                readers = served;
-                let kafka: Kafka = start.config.section();
-                if !kafka.brokers.is_empty() {
-                    kafka_topic = Some(Arc::new(Topic::start(&kafka)?));
-                }
-                let to = Places { path, stream, topic: kafka_topic.clone() };
-                RecordSink::start_live(to, config, lines)?
-            }
+        let control = match (&start.replay, start.records) {
+            (Some(replay), Some(path)) => RecordControl {
+                thread: start_replay(path, config.queue, lines, replay)?,
+                reopener: None,
+                readers: None,
+                topic: None,
+                drain_within: config.drain_within,
+            },
+            (_, path) => start_live(start, path, lines)?,
         };
-        Ok(Some(Box::new(RecordControl {
-            counts: sink.counts(),
-            reopener: sink.reopener(),
-            readers,
-            topic: kafka_topic,
-            drain_within: config.drain_within,
-            parts: Mutex::new(Some((sink, sender))),
-        })))
+        Ok(Some(Box::new(control)))
     }
 
     fn rights(&self, config: &Config, records: Option<&Path>) -> Rights {
@@ -116,37 +108,122 @@ impl SinkKind for Records {
 }
 
 struct RecordControl {
-    counts: Arc<RecordCounts>,
-    /// Live only.
+    thread: WritingThread,
+    /// Live only, as are the two that follow: with a file, a socket, brokers of Kafka.
     reopener: Option<Reopener>,
-    /// Live, with a socket.
-    readers: Option<Readers>,
-    /// Live, with brokers of Kafka.
+    /// With the socket, whose file goes with it.
+    readers: Option<(Arc<Broadcaster>, Arc<UnixSocket>)>,
     topic: Option<Arc<Topic>>,
     /// How long the end of the run may take.
     drain_within: Duration,
-    /// `None` once the end has begun.
-    parts: Mutex<Option<(RecordSink, RecordSender)>>,
 }
 
-impl RecordControl {
-    fn parts(&self) -> std::sync::MutexGuard<'_, Option<(RecordSink, RecordSender)>> {
-        // Taken out as a whole, so a panic elsewhere spoils nothing.
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+/// Creates `output` (`-`: standard output) and starts the thread that writes to it.
+pub fn start_replay(
+    output: &Path,
+    queue: usize,
+    mut lines: Lines,
+    replay: &ReplayStart,
+) -> Result<WritingThread, Failure> {
+    let mut output = Output::create(output).map_err(|error| Failure::creating(output, &error))?;
+    let counts = Arc::new(RecordCounts::default());
+    let (shared, name) = (counts.clone(), output.name.clone());
+    let work = move |records: &Receiver<Queued>| {
+        let written = write_all(records, &mut output, &mut lines, &shared);
+        written.map_err(|error| Failure::writing(&output.name, &error))
+    };
+    WritingThread::start(("records", &name), queue, RunKind::Replay(replay), counts, work)
+}
+
+/// Opens the file (`-`: standard output) behind what is there, serves the socket, and starts the
+/// thread.
+fn start_live(
+    start: &Start<'_>,
+    path: Option<&Path>,
+    lines: Lines,
+) -> Result<RecordControl, Failure> {
+    let config = &start.config.records;
+    let serve = |socket: &Arc<UnixSocket>| {
+        let listener = socket.listener.try_clone();
+        let started = listener
+            .and_then(|listener| Broadcaster::start(listener, READERS, config.socket_backlog));
+        let broadcaster = started.map_err(|error| {
+            Failure::unavailable(format!("records.socket: cannot serve it: {error}"))
+        });
+        Ok::<_, Failure>((Arc::new(broadcaster?), socket.clone()))
+    };
+    let readers = start.record_socket.map(serve).transpose()?;
+    let kafka: Kafka = start.config.section();
+    let topic = match kafka.brokers.is_empty() {
+        true => None,
+        false => Some(Arc::new(Topic::start(&kafka)?)),
+    };
+    let open = |path: &Path| {
+        let opened = Output::append(path, config.rotate());
+        opened.map_err(|error| Failure::creating(path, &error))
+    };
+    let output = path.map(open).transpose()?;
+    let name = match &output {
+        Some(output) => output.name.as_str(),
+        None if readers.is_some() => "records.socket",
+        None => "kafka.brokers",
+    };
+    let name = name.to_owned();
+    let (reopener, commands) = Reopener::new();
+    let reopener = output.is_some().then_some(reopener);
+    let counts = Arc::new(RecordCounts::default());
+    let drain = Arc::new(Drain::new(config.drain_within));
+    let live = Live {
+        output,
+        stream: readers.as_ref().map(|(broadcaster, _)| Stream::new(broadcaster.clone())),
+        topic: topic.clone(),
+        lines,
+        counts: counts.clone(),
+        drain: drain.clone(),
+        trouble: None,
+    };
+    let work = move |records: &Receiver<Queued>| live.run(records, &commands);
+    let run = RunKind::Live(drain);
+    let thread = WritingThread::start(("records", &name), config.queue, run, counts, work)?;
+    Ok(RecordControl { thread, reopener, readers, topic, drain_within: config.drain_within })
+}
+
+/// A replay's records, until there are no more or one cannot be written.
+fn write_all(
+    records: &Receiver<Queued>,
+    output: &mut Output,
+    lines: &mut Lines,
+    counts: &RecordCounts,
+) -> io::Result<()> {
+    loop {
+        let is_over = match records.recv_timeout(WRITE_WITHIN) {
+            Ok(queued) => {
+                lines.push(&queued)?;
+                false
+            }
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => true,
+        };
+        if is_over || lines.is_due() {
+            let result = output.write(lines);
+            counts.write(lines.take_written(), lines.count);
+            result?;
+        }
+        if is_over {
+            return Ok(());
+        }
     }
 }
 
 impl SinkControl for RecordControl {
     fn worker_half(&self) -> Option<Box<dyn Sink>> {
-        let parts = self.parts();
-        let (_, sender) = parts.as_ref()?;
-        Some(Box::new(sender.another()))
+        Some(Box::new(self.thread.sender()?))
     }
 
     fn report(&self) -> Report {
-        let readers = self.readers.as_ref().map(Readers::counts);
+        let readers = self.readers.as_ref().map(|(broadcaster, _)| broadcaster.counts());
         let topic = self.topic.as_ref().map(|topic| topic.counts());
-        report(&self.counts, readers.unwrap_or_default(), topic)
+        report(&self.thread.counts, readers.unwrap_or_default(), topic)
     }
 
     fn reopener(&self) -> Option<Reopener> {
@@ -155,14 +232,10 @@ impl SinkControl for RecordControl {
 
     /// Waits until all records are written, live for `records.drain_s` at most.
     fn finish(&self, _: Instant) -> Result<(), Failure> {
-        let Some((sink, sender)) = self.parts().take() else {
-            return Ok(());
-        };
-        drop(sender);
         let ended = Instant::now();
-        let finished = sink.finish();
-        if let Some(readers) = &self.readers {
-            readers.finish();
+        let finished = self.thread.finish();
+        if let Some((broadcaster, _)) = &self.readers {
+            broadcaster.finish(READ_WITHIN);
         }
         match &self.topic {
             Some(topic) => {
@@ -186,20 +259,10 @@ fn delivered(before: Counts, after: Counts) -> Result<(), Failure> {
 }
 
 fn report(counts: &RecordCounts, readers: broadcast::Counts, topic: Option<Counts>) -> Report {
-    let sums = topic.map(|topic| vec![("kafka_sent", topic.sent), ("kafka_lost", topic.lost())]);
-    let mut report = report_lines(counts, readers);
-    let sent = topic.unwrap_or_default();
-    report.metrics.extend(topic::metrics(sent));
-    report.losses.push(topic::losses(sent));
-    report.status.push(("kafka_lost", sent.lost()));
-    report.summary.extend(sums.into_iter().flatten());
-    report.summary_text =
-        topic.map(|topic| format!("kafka     {} records sent, {} lost", topic.sent, topic.lost()));
-    report
-}
-
-fn report_lines(counts: &RecordCounts, readers: broadcast::Counts) -> Report {
     let (written, dropped, failed) = (counts.written(), counts.dropped(), counts.failed());
+    let (lost, sent) = (("records_dropped", dropped + failed), topic.unwrap_or_default());
+    let of_topic = topic.map(|it| [("kafka_sent", it.sent), ("kafka_lost", it.lost())]);
+    let [of_topic_sent, of_topic_waiting] = topic::metrics(sent);
     Report {
         metrics: vec![
             Family::counter(
@@ -217,16 +280,13 @@ fn report_lines(counts: &RecordCounts, readers: broadcast::Counts) -> Report {
                  write_failed, for example because the disk is full.",
                 [count(&["json", "queue_full"], dropped), count(&["json", "write_failed"], failed)],
             ),
-            Family {
-                metric: Metric::new(
-                    Kind::Gauge,
-                    "fenxi_record_readers",
-                    "readers",
-                    &[],
-                    "Programs that read records from records.socket.",
-                ),
-                samples: vec![count(&[], readers.readers)],
-            },
+            Family::gauge(
+                "fenxi_record_readers",
+                "readers",
+                &[],
+                "Programs that read records from records.socket.",
+                [count(&[], readers.readers)],
+            ),
             Family::counter(
                 "fenxi_record_readers_refused_total",
                 "readers",
@@ -242,14 +302,20 @@ fn report_lines(counts: &RecordCounts, readers: broadcast::Counts) -> Report {
                  reader was too slow or went away.",
                 [count(&["sent"], readers.sent), count(&["lost"], readers.lost)],
             ),
+            of_topic_sent,
+            of_topic_waiting,
         ],
-        losses: vec![Lost {
-            what: "records are dropped because their queue is full; see records.queue",
-            count: dropped,
-            why: String::new(),
-        }],
-        status: vec![("records_dropped", dropped + failed)],
-        summary: vec![("records_dropped", dropped + failed)],
+        losses: vec![
+            Lost::new(
+                "records are dropped because their queue is full; see records.queue",
+                dropped,
+            ),
+            topic::losses(sent),
+        ],
+        status: vec![lost, ("kafka_lost", sent.lost())],
+        summary: [lost].into_iter().chain(of_topic.into_iter().flatten()).collect(),
+        summary_text: topic
+            .map(|topic| format!("kafka     {} records sent, {} lost", topic.sent, topic.lost())),
         ..Report::default()
     }
 }

@@ -1,22 +1,22 @@
 //! Lines on their way to a file: whole ones, in order, and how many they are.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use dataplane::rules::KnownRule;
 use flowmgr::record::Record;
 
-use super::{Names, write_host_line, write_line};
+use super::{Names, flow_line, host_line, label_line};
 use super::{WRITE_AT, WRITE_WITHIN};
 use crate::sinks::SharedHosts;
 use crate::sinks::queue::Queued;
 
-/// Records as text that is not written yet.
 pub struct Lines {
     names: Names,
     /// Where hosts are named: each record counts for its host.
     hosts: Option<SharedHosts>,
-    bytes: Vec<u8>,
-    count: u64,
+    pub bytes: Vec<u8>,
+    pub count: u64,
     /// Written since somebody last asked.
     written: u64,
     /// When the oldest came; `None`: there is none.
@@ -24,7 +24,6 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// None yet.
     pub fn new(names: Names, hosts: Option<SharedHosts>) -> Lines {
         Lines {
             names,
@@ -38,22 +37,21 @@ impl Lines {
 
     /// Appends a record, unless it is a label of a task that records leave out, and the record of
     /// its host if the record names it.
-    ///
-    /// # Errors
-    /// It has no form in JSON, which does not happen; then nothing was appended.
     pub fn push(&mut self, queued: &Queued) -> io::Result<()> {
         let Queued { record, rule } = queued;
         let host = self.hosts.as_ref().and_then(|hosts| hosts.take(record));
         let (before, names) = (self.bytes.len(), &self.names);
         let has_line = names.has_line(record);
-        let written = match has_line {
-            true => write_line(record, rule.as_ref(), names, &mut self.bytes),
-            false => Ok(()),
+        let rule_name = rule.as_ref().and_then(KnownRule::name);
+        let rule = rule.as_ref().map(|rule| (rule.order, rule_name.as_deref()));
+        let line = match record {
+            Record::Label(label) if has_line => Some(label_line(label, names)),
+            Record::Flow(flow) => Some(flow_line(flow, rule, names)),
+            _ => None,
         };
-        let written = written.and_then(|()| match &host {
-            Some(host) => write_host_line(host, names, &mut self.bytes),
-            None => Ok(()),
-        });
+        let host_line = host.as_ref().map(|host| host_line(host, names));
+        let mut all = line.into_iter().chain(host_line);
+        let written = all.try_for_each(|line| line.write(&mut self.bytes));
         if let Err(error) = written {
             self.bytes.truncate(before);
             return Err(error.into());
@@ -66,11 +64,11 @@ impl Lines {
         Ok(())
     }
 
-    /// Leaves out a record for which there is no room; its host has it all the same. Returns how
-    /// many lines are missing.
-    pub fn leave_out(&self, record: &Record) -> u64 {
-        let host = self.hosts.as_ref().and_then(|hosts| hosts.take(record));
-        u64::from(self.names.has_line(record)) + u64::from(host.is_some())
+    /// Leaves out a record that nobody reads; its host has it all the same.
+    pub fn leave_out(&self, record: &Record) {
+        if let Some(hosts) = &self.hosts {
+            hosts.take(record);
+        }
     }
 
     /// Removes the last `bytes` bytes again, which are `lines` whole lines.
@@ -82,24 +80,9 @@ impl Lines {
         }
     }
 
-    /// All of them.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// How many.
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// Whether it is time to write them.
     pub fn is_due(&self) -> bool {
-        self.bytes.len() >= WRITE_AT || self.age().is_some_and(|age| age >= WRITE_WITHIN)
-    }
-
-    /// How old the oldest is.
-    pub fn age(&self) -> Option<Duration> {
-        self.since.map(|since| since.elapsed())
+        let is_old = self.since.is_some_and(|since| since.elapsed() >= WRITE_WITHIN);
+        is_old || self.bytes.len() >= WRITE_AT
     }
 
     /// The first `bytes` bytes have been written, and so have the lines that end in them.
@@ -161,9 +144,9 @@ mod tests {
         assert!(lines.is_due(), "old");
         lines.push(&record()).unwrap();
         assert!(lines.is_due(), "a newer line does not make the oldest young");
-        lines.remove(lines.bytes().len());
+        lines.remove(lines.bytes.len());
         assert!(!lines.is_due(), "nothing is left");
-        while lines.bytes().len() < WRITE_AT {
+        while lines.bytes.len() < WRITE_AT {
             lines.push(&record()).unwrap();
         }
         assert!(lines.is_due(), "many");

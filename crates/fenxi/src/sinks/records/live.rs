@@ -8,9 +8,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use tracing::{debug, info, warn};
 
 use super::WRITE_WITHIN;
+use super::broadcast::Stream;
 use super::lines::Lines;
 use super::output::Output;
-use super::stream::Stream;
 use super::topic::Topic;
 use crate::exit::Failure;
 use crate::sinks::Answer;
@@ -22,41 +22,24 @@ const KEPT_MAX: usize = 1024 * 1024;
 /// Between two tries.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
-/// What the thread works with.
 pub struct Live {
-    /// `None`: there is no file.
-    output: Option<Output>,
-    /// `None`: there is no socket.
-    stream: Option<Stream>,
-    /// `None`: there are no brokers.
-    topic: Option<Arc<Topic>>,
-    lines: Lines,
-    counts: Arc<RecordCounts>,
-    drain: Arc<Drain>,
-    trouble: Option<Trouble>,
+    pub output: Option<Output>,
+    pub stream: Option<Stream>,
+    pub topic: Option<Arc<Topic>>,
+    pub lines: Lines,
+    pub counts: Arc<RecordCounts>,
+    pub drain: Arc<Drain>,
+    pub trouble: Option<Trouble>,
 }
 
 /// Writing has failed and has not succeeded since.
-struct Trouble {
+pub struct Trouble {
     error: io::Error,
-    /// When to try again.
     retry: Instant,
     failed_before: u64,
 }
 
 impl Live {
-    /// Nothing was written yet.
-    pub fn new(
-        output: Option<Output>,
-        stream: Option<Stream>,
-        topic: Option<Arc<Topic>>,
-        lines: Lines,
-        counts: Arc<RecordCounts>,
-        drain: Arc<Drain>,
-    ) -> Live {
-        Live { output, stream, topic, lines, counts, drain, trouble: None }
-    }
-
     /// Writes until there will be no more records, and then what is left; or until the time for
     /// that is over, and then what it holds.
     pub fn run(
@@ -100,13 +83,13 @@ impl Live {
             self.lines.leave_out(&queued.record);
             return;
         }
-        let (bytes, count) = (self.lines.bytes().len(), self.lines.count());
+        let (bytes, count) = (self.lines.bytes.len(), self.lines.count);
         if self.lines.push(queued).is_err() {
             self.counts.fail(1);
             return;
         }
-        let text = &self.lines.bytes()[bytes..];
-        let (length, lines) = (text.len(), self.lines.count() - count);
+        let text = &self.lines.bytes[bytes..];
+        let (length, lines) = (text.len(), self.lines.count - count);
         if let Some(stream) = self.stream.as_mut().filter(|_| has_readers) {
             stream.push(text, lines);
         }
@@ -125,7 +108,7 @@ impl Live {
         if is_full {
             self.counts.fail(lines);
         }
-        self.counts.hold(self.lines.count());
+        self.counts.hold(self.lines.count);
     }
 
     fn write(&mut self) {
@@ -133,8 +116,8 @@ impl Live {
             return;
         };
         let result = output.write(&mut self.lines);
-        self.counts.write(self.lines.take_written(), self.lines.count());
-        let name = output.name();
+        self.counts.write(self.lines.take_written(), self.lines.count);
+        let name = &output.name;
         match (result, self.trouble.take()) {
             (Ok(()), None) => {}
             (Ok(()), Some(trouble)) => {
@@ -162,7 +145,7 @@ impl Live {
         let Some(output) = &mut self.output else {
             return Ok(());
         };
-        let name = output.name().to_owned();
+        let name = output.name.clone();
         match output.reopen() {
             Ok(()) => {
                 info!("{name}: reopened");
@@ -184,12 +167,12 @@ impl Live {
         if let Some(stream) = &mut self.stream {
             stream.publish();
         }
-        let name = self.output.as_ref().map_or("records", Output::name);
+        let name = self.output.as_ref().map_or("records", |output| &output.name);
         debug!("{name}: {} records written", self.counts.written());
         let Some(trouble) = self.trouble else {
             return Ok(());
         };
-        let lost = self.lines.count();
+        let lost = self.lines.count;
         self.counts.fail(lost);
         self.counts.hold(0);
         warn!("{name}: {lost} records are lost");

@@ -32,48 +32,40 @@ const LINE_MAX: u64 = 64 * 1024;
 /// After a file could not make room for another one.
 const ROTATE_AGAIN: Duration = Duration::from_secs(60);
 
-/// An open output.
 pub struct Output {
-    name: String,
+    pub name: String,
     file: File,
     /// It is a file that grows; no pipe, no terminal, no device.
     is_regular: bool,
     /// The path to reopen; `None`: stdout.
     path: Option<PathBuf>,
     rotate: Option<Rotate>,
-    /// Not before.
     rotate_from: Option<Instant>,
 }
 
 impl Output {
     /// A new file in the place of what is there, for a replay; `-` is standard output.
-    ///
-    /// # Errors
-    /// It cannot be had.
     pub fn create(path: &Path) -> io::Result<Output> {
         match is_dash(path) {
             true => Output::stdout(),
-            false => Output::of(path, File::create(path)?, None),
+            false => Output::of(Some(path), File::create(path)?, None),
         }
     }
 
     /// A file with what is there, for a live run; `-` is standard output.
-    ///
-    /// # Errors
-    /// It cannot be had.
     pub fn append(path: &Path, rotate: Option<Rotate>) -> io::Result<Output> {
         match is_dash(path) {
             true => Output::stdout(),
-            false => Output::of(path, open(path)?, rotate),
+            false => Output::of(Some(path), open(path)?, rotate),
         }
     }
 
-    fn of(path: &Path, file: File, rotate: Option<Rotate>) -> io::Result<Output> {
+    fn of(path: Option<&Path>, file: File, rotate: Option<Rotate>) -> io::Result<Output> {
         Ok(Output {
-            name: path.display().to_string(),
-            is_regular: file.metadata()?.is_file(),
+            name: path.map_or("stdout".to_owned(), |path| path.display().to_string()),
+            is_regular: path.is_some() && file.metadata()?.is_file(),
             file,
-            path: Some(path.to_owned()),
+            path: path.map(Path::to_owned),
             rotate,
             rotate_from: None,
         })
@@ -81,20 +73,7 @@ impl Output {
 
     /// Bypasses [`io::Stdout`]: a thread that waits for a reader would keep it locked.
     fn stdout() -> io::Result<Output> {
-        let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-        Ok(Output {
-            name: "stdout".to_owned(),
-            is_regular: false,
-            file,
-            path: None,
-            rotate: None,
-            rotate_from: None,
-        })
-    }
-
-    /// As people know it.
-    pub fn name(&self) -> &str {
-        &self.name
+        Output::of(None, File::from(io::stdout().as_fd().try_clone_to_owned()?), None)
     }
 
     /// Writes all lines, and removes those that are written.
@@ -103,8 +82,8 @@ impl Output {
     /// Some could not be written. The file ends with the last whole line; of a line in a pipe the
     /// rest comes first the next time.
     pub fn write(&mut self, lines: &mut Lines) -> io::Result<()> {
-        self.make_room(lines.bytes().len() as u64);
-        let bytes = lines.bytes();
+        self.make_room(lines.bytes.len() as u64);
+        let bytes = &lines.bytes;
         let mut done = 0;
         let result = loop {
             if done == bytes.len() {
@@ -126,7 +105,6 @@ impl Output {
         result
     }
 
-    /// Removes the last `bytes` bytes of the file.
     fn take_back(&self, bytes: u64) -> io::Result<()> {
         let length = self.file.metadata()?.len();
         self.file.set_len(length.saturating_sub(bytes))
@@ -191,9 +169,6 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// Checks whether a live run could write there. No file is made, and none is changed.
-///
-/// # Errors
-/// As [`Output::append`].
 pub fn look(path: &Path) -> io::Result<()> {
     match open_locked(path, false) {
         Ok(file) => file.unlock(),

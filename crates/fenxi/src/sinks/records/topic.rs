@@ -4,15 +4,50 @@
 #[cfg(feature = "kafka")]
 mod producer;
 
-use crate::metric::{Family, Kind, Metric, count, number};
+use config::Setting;
+use config::kind::Kind;
+
+use crate::metric::{Family, count, number};
 use crate::sinks::Lost;
+use crate::sinks::ipfix::Endpoint;
 
 #[cfg(not(feature = "kafka"))]
 pub use none::Topic;
 #[cfg(feature = "kafka")]
 pub use producer::Topic;
 
-/// What became of the lines.
+config::section! {
+    /// Records for a topic of Kafka.
+    pub struct Kafka = One "kafka";
+
+    /// brokers to which `fenxi run` sends records as JSON, a message each (docs/records.md); only
+    /// in a build with the feature kafka
+    brokers: Vec<Endpoint> = restart "brokers", Kind::TextList { least: 0 }, "[]",
+        "HOST:PORT; empty = none" => brokers;
+    /// their topic
+    topic: String = restart "topic", Kind::Text, "\"fenxi\"", "" => topic;
+    /// such as security.protocol, as texts
+    options: Vec<(String, String)> = restart "options", Kind::Map(&Kind::Text), "{}",
+        "properties of librdkafka" => Setting::texts;
+}
+
+fn brokers(setting: &Setting) -> Result<Vec<Endpoint>, String> {
+    setting.list(|text| {
+        let refusal = "expected HOST:PORT; brackets around an IPv6 address";
+        Endpoint::parse(text).ok_or_else(|| format!("found \"{text}\", {refusal}"))
+    })
+}
+
+fn topic(setting: &Setting) -> Result<String, String> {
+    let topic: String = setting.get()?;
+    // What a broker accepts.
+    let is_of_topic = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    match (1..=249).contains(&topic.len()) && topic.chars().all(is_of_topic) {
+        true => Ok(topic),
+        false => Err("expected 1 to 249 letters, digits, dots, underscores and hyphens".to_owned()),
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// A broker has confirmed them.
@@ -32,7 +67,6 @@ impl Counts {
     }
 }
 
-/// Metrics of the topic.
 pub fn metrics(counts: Counts) -> [Family; 2] {
     [
         Family::counter(
@@ -47,45 +81,31 @@ pub fn metrics(counts: Counts) -> [Family; 2] {
                 count(&["dropped"], counts.dropped),
             ],
         ),
-        Family {
-            metric: Metric::new(
-                Kind::Gauge,
-                "fenxi_kafka_waiting",
-                "records",
-                &[],
-                "Records that wait for a broker of Kafka.",
-            ),
-            samples: vec![number(&[], counts.waiting as f64)],
-        },
+        Family::gauge(
+            "fenxi_kafka_waiting",
+            "records",
+            &[],
+            "Records that wait for a broker of Kafka.",
+            [number(&[], counts.waiting as f64)],
+        ),
     ]
 }
 
-/// What the topic lost.
 pub fn losses(counts: Counts) -> Lost {
-    Lost {
-        what: "records for Kafka are lost; see kafka.options and the brokers",
-        count: counts.lost(),
-        why: String::new(),
-    }
+    let what = "records for Kafka are lost; see kafka.options and the brokers";
+    Lost::new(what, counts.lost())
 }
 
 #[cfg(not(feature = "kafka"))]
 mod none {
     use std::time::Duration;
 
-    use crate::sinks::records::Kafka;
-
-    use super::Counts;
+    use super::{Counts, Kafka};
     use crate::exit::Failure;
 
-    /// There is none in this build.
     pub enum Topic {}
 
     impl Topic {
-        /// Refuses.
-        ///
-        /// # Errors
-        /// 78, always.
         pub fn start(_: &Kafka) -> Result<Topic, Failure> {
             Err(Failure::config(
                 "kafka.brokers: this fenxi was built without Kafka; build it with `cargo build \
@@ -94,17 +114,14 @@ mod none {
             ))
         }
 
-        /// As with the feature.
         pub fn send(&self, _: &[u8], _: &[u8]) {
             match *self {}
         }
 
-        /// As with the feature.
         pub fn counts(&self) -> Counts {
             match *self {}
         }
 
-        /// As with the feature.
         pub fn finish(&self, _: Duration) -> Counts {
             match *self {}
         }

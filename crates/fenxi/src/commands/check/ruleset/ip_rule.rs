@@ -3,11 +3,9 @@
 
 use serde_json::Value;
 
-use super::bits::Compared;
 use super::iptables::number;
-use super::{Bits, Conflict};
+use super::{Bits, Compared, Conflict};
 
-/// A rule that looks at the mark.
 #[derive(Debug, Clone)]
 pub struct IpRule {
     ip: String,
@@ -42,7 +40,7 @@ pub fn read(ip: &str, json: &str) -> Vec<IpRule> {
 impl IpRule {
     /// The rule sees bits of ours in packets (`ours`: those that rules copy there), and expects
     /// others.
-    pub fn conflict(&self, bits: &Bits<'_>, ours: u32) -> Option<Conflict> {
+    pub fn conflict(&self, bits: &Bits, ours: u32) -> Option<Conflict> {
         let IpRule { ip, priority, table, compared: Compared { mask, value }, .. } = self;
         let is_for_us = bits.values.contains(&(value & bits.mask));
         if mask & ours == 0 || is_for_us {

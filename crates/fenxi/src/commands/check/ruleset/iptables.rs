@@ -1,7 +1,6 @@
 //! Rules of iptables, as `iptables-save` prints them (iptables-extensions(8)).
 
-use super::Rule;
-use super::bits::{Compared, Written};
+use super::{Compared, Rule, Written};
 
 pub fn read(program: &str, text: &str) -> Vec<Rule> {
     let mut table = "";

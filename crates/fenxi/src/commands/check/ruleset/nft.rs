@@ -2,33 +2,21 @@
 
 use serde_json::Value;
 
-use super::Rule;
-use super::bits::{Compared, Written};
+use super::{Compared, Rule, Ruleset, Written};
 
-/// What was read.
-pub struct Read {
-    pub rules: Vec<Rule>,
-    /// A rule makes the kernel track connections.
-    pub tracks: bool,
-    /// Rules of iptables that concern marks, of which nft prints no more than the name.
-    pub of_iptables: usize,
-}
-
-pub fn read(json: &str) -> Read {
+pub fn read(json: &str, to: &mut Ruleset) {
     let parsed: Value = serde_json::from_str(json).unwrap_or_default();
     let objects = parsed["nftables"].as_array().into_iter().flatten();
-    let mut read = Read { rules: Vec::new(), tracks: false, of_iptables: 0 };
     for rule in objects.filter_map(|object| object.get("rule")) {
         let statements = rule["expr"].as_array().map_or(&[][..], Vec::as_slice);
-        read.tracks |= statements.iter().any(is_tracking);
+        to.tracks |= statements.iter().any(is_tracking);
         let is_of_iptables = |it: &Value| {
             let name = it["xt"]["name"].as_str().unwrap_or_default();
             ["connmark", "mark"].contains(&name.to_ascii_lowercase().as_str())
         };
-        read.of_iptables += usize::from(statements.iter().any(is_of_iptables));
-        read.rules.push(of_statements(rule, statements));
+        to.unread += usize::from(statements.iter().any(is_of_iptables));
+        to.rules.push(of_statements(rule, statements));
     }
-    read
 }
 
 /// Whether the statement makes the kernel track connections: it asks for something of a

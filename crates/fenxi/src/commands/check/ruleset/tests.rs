@@ -3,8 +3,10 @@
 use super::*;
 
 const MASK: u32 = 0xff00_0000;
-const OURS: Bits<'static> =
-    Bits { mask: MASK, key: "mark.mask", values: &[0x0100_0000, 0x0700_0000] };
+fn ours() -> Bits {
+    let values = vec![0x0100_0000, 0x0700_0000];
+    Bits { mask: MASK, key: "mark.mask".to_owned(), values }
+}
 
 const CT: &str = r#"{"ct": {"key": "mark"}}"#;
 const META: &str = r#"{"meta": {"key": "mark"}}"#;
@@ -33,7 +35,7 @@ fn nft(rules: &[&[String]]) -> Ruleset {
 
 /// The cause of the only conflict, without its place.
 fn cause(ruleset: &Ruleset) -> Option<String> {
-    let mut conflicts = ruleset.conflicts(&OURS);
+    let mut conflicts = ruleset.conflicts(&ours());
     assert!(conflicts.len() <= 1, "{conflicts:?}");
     conflicts.pop().map(|conflict| conflict.cause)
 }
@@ -115,7 +117,7 @@ fn rules_of_iptables() {
             "iptables-save",
             &format!("*mangle\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING {line}\nCOMMIT\n"),
         );
-        ruleset.conflicts(&OURS).pop()
+        ruleset.conflicts(&ours()).pop()
     };
     let found = said("-j CONNMARK --set-xmark 0x1/0xffffffff").unwrap();
     assert_eq!(
@@ -150,10 +152,10 @@ fn rules_of_iptables() {
 fn rules_of_iptables_are_read_by_iptables_save() {
     let target = r#"{"counter": null}, {"xt": {"type": "target", "name": "CONNMARK"}}"#.to_owned();
     let mut ruleset = nft(&[&[target]]);
-    assert_eq!(ruleset.unread(), 1);
-    assert!(ruleset.tracks());
+    assert_eq!(ruleset.unread, 1);
+    assert!(ruleset.tracks);
     ruleset.add_iptables("iptables-save", "*mangle\nCOMMIT\n");
-    assert_eq!(ruleset.unread(), 0);
+    assert_eq!(ruleset.unread, 0);
 }
 
 #[test]
@@ -165,7 +167,7 @@ fn ip_rule_sees_what_is_copied_to_packets() {
         {"priority":10,"src":"10.0.0.0","srclen":8,"fwmark":"0x1","table":"100"}]"#;
     let mut copies = nft(&[&[set(META, CT)]]);
     copies.add_ip_rules("ip", RULES);
-    let conflicts = copies.conflicts(&OURS);
+    let conflicts = copies.conflicts(&ours());
     let places: Vec<&str> = conflicts.iter().map(|it| it.place.as_str()).collect();
     assert_eq!(places, ["ip rule 9: not fwmark 0xca6c", "ip rule 10: fwmark 0x1"]);
     assert_eq!(
@@ -178,7 +180,7 @@ fn ip_rule_sees_what_is_copied_to_packets() {
     // Without a rule that copies them, packets have none of our bits.
     let mut alone = nft(&[]);
     alone.add_ip_rules("ip", RULES);
-    assert_eq!(alone.conflicts(&OURS), []);
+    assert_eq!(alone.conflicts(&ours()), []);
 }
 
 #[test]
@@ -189,6 +191,6 @@ fn text_that_is_none_of_theirs_has_no_rules() {
         ruleset.add_ip_rules("ip", text);
         ruleset.add_iptables("iptables-save", text);
     }
-    assert!(!ruleset.tracks());
-    assert_eq!(ruleset.conflicts(&OURS), []);
+    assert!(!ruleset.tracks);
+    assert_eq!(ruleset.conflicts(&ours()), []);
 }

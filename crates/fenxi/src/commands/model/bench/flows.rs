@@ -21,7 +21,6 @@ const OUTLIERS: [&str; 2] = ["other", UNKNOWN];
 /// bytes.
 const CERTAIN: [&str; 2] = ["", "dpi"];
 
-/// A labelled flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Flow {
     /// Column of the model's output.
@@ -35,54 +34,40 @@ pub struct Flow {
     pub is_midstream: bool,
     /// Protocol and destination port of its first packet, if the table has them.
     pub port: Option<(u8, u16)>,
-    /// Its line in the table.
     pub line: u64,
 }
 
-/// What became of the rows of the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RowCounts {
-    /// All of them.
     pub rows: usize,
-    /// Without a label.
     pub unlabelled: usize,
     /// With a label that was guessed, by the column `confidence`.
     pub uncertain: usize,
     /// With a label that the bundle does not have, where it has no class for others either.
     pub not_in_bundle: usize,
-    /// With a label that counts, but begun mid-stream.
     pub midstream: usize,
     /// Asked about at no depth, because they have fewer elements than the first.
     pub short: usize,
-    /// Scored at one depth or more.
     pub scored: usize,
 }
 
-/// The flows whose label counts.
 pub struct Flows {
     /// In the order of the table.
     pub flows: Vec<Flow>,
-    /// Elements of a series.
-    pub k: usize,
-    row_len: usize,
-    context_len: usize,
-    series: Vec<f32>,
-    context: Vec<f32>,
-    /// Names of the classes, in the order of the model's outputs.
+    /// The series of each, channel after channel of K numbers.
+    pub series: Vec<Vec<f32>>,
+    /// What the model wants of each besides its series.
+    pub contexts: Vec<Vec<f32>>,
     pub classes: Vec<String>,
     /// The class of labels that the bundle does not have, if it has one.
     pub outlier: Option<u16>,
     /// Labels that the bundle does not have, with their flows.
     pub other_labels: BTreeMap<String, usize>,
-    /// What became of the rows.
     pub counts: RowCounts,
 }
 
 impl Flows {
     /// Reads a table for a bundle; the label is in `column`.
-    ///
-    /// # Errors
-    /// The table cannot be read, lacks a column, has a cell that is wrong, or has nothing to score.
     pub fn read(path: &Path, bundle: &Bundle, column: &str) -> Result<Flows, Failure> {
         let mut table = Table::open(path)?;
         let columns = Columns::find(&table, bundle)?;
@@ -107,29 +92,15 @@ impl Flows {
             classes.push(UNKNOWN.to_owned());
         }
         let outlier = classes.iter().position(|name| OUTLIERS.contains(&name.as_str()));
-        let shape = bundle.shape();
         Flows {
             flows: Vec::new(),
-            k: shape.k,
-            row_len: shape.row_len(),
-            context_len: shape.context,
             series: Vec::new(),
-            context: Vec::new(),
+            contexts: Vec::new(),
             classes,
             outlier: outlier.map(|class| class as u16),
             other_labels: BTreeMap::new(),
             counts: RowCounts::default(),
         }
-    }
-
-    /// The series of a flow, channel after channel of K numbers.
-    pub fn series(&self, at: usize) -> &[f32] {
-        &self.series[at * self.row_len..][..self.row_len]
-    }
-
-    /// What the model wants of a flow besides its series.
-    pub fn context(&self, at: usize) -> &[f32] {
-        &self.context[at * self.context_len..][..self.context_len]
     }
 
     fn add(
@@ -144,7 +115,7 @@ impl Flows {
             self.counts.unlabelled += 1;
             return Ok(());
         }
-        if !label.is_certain(row) {
+        if !CERTAIN.contains(&row.cell(label.confidence).to_ascii_lowercase().as_str()) {
             self.counts.uncertain += 1;
             return Ok(());
         }
@@ -152,8 +123,9 @@ impl Flows {
             self.counts.not_in_bundle += 1;
             return Ok(());
         };
-        let elements = columns.series(row, &mut self.series)?;
-        columns.context(row, &mut self.context)?;
+        let (elements, series) = columns.series(row)?;
+        self.series.push(series);
+        self.contexts.push(columns.context(row)?);
         let is_midstream = columns.is_midstream(row)?;
         let is_asked = bundle.midstream() || !is_midstream;
         let is_short = elements < bundle.depths()[0].elements;
@@ -166,9 +138,14 @@ impl Flows {
             is_asked,
             is_midstream,
             port: columns.port(row)?,
-            line: row.line(),
+            line: row.line,
         });
         Ok(())
+    }
+
+    /// The name of the class for labels that the bundle does not have.
+    pub fn other_class(&self) -> Option<&str> {
+        Some(&self.classes[usize::from(self.outlier?)])
     }
 
     /// The class of a label; the class for others if the bundle does not have the label.
@@ -180,7 +157,6 @@ impl Flows {
         own.map(|class| class as u16).or(self.outlier)
     }
 
-    /// Refuses a table that says nothing of the model.
     fn check(&self, path: &Path, column: &str, bundle: &Bundle) -> Result<(), Failure> {
         let refuse = |problem: String| Err(Failure::data(format!("{}: {problem}", path.display())));
         if self.counts.rows == 0 {
@@ -226,7 +202,6 @@ impl Flows {
     }
 }
 
-/// Where a row's label is.
 struct Label {
     column: usize,
     /// `protocol` is the first part of `label` where a table has no such column.
@@ -239,8 +214,12 @@ impl Label {
         let is_first_part = name == "protocol" && table.column(name).is_none();
         let is_first_part = is_first_part && table.column("label").is_some();
         let at = if is_first_part { "label" } else { name };
+        let unknown = || {
+            let all = table.columns().join(", ");
+            table.refuse_header(&format!("no column `{at}`; name one with --column: {all}"))
+        };
         Ok(Label {
-            column: table.named_column(at, "--column")?,
+            column: table.column(at).ok_or_else(unknown)?,
             is_first_part,
             confidence: table.column("confidence"),
         })
@@ -252,11 +231,6 @@ impl Label {
             true => label.split('.').next().unwrap_or_default().trim(),
             false => label,
         })
-    }
-
-    fn is_certain(&self, row: &Row<'_>) -> bool {
-        let confidence = row.cell(self.confidence).to_ascii_lowercase();
-        CERTAIN.contains(&confidence.as_str())
     }
 }
 
@@ -297,10 +271,10 @@ mod tests {
         assert_eq!(flows.counts, expected);
         assert_eq!(flows.other_labels["Zabbix"], 1);
         assert_eq!(Some(flows.flows[4].class), flows.outlier);
-        assert_eq!(flows.series(0)[..3], [60.0, -70.0, 0.0]);
+        assert_eq!(flows.series[0][..3], [60.0, -70.0, 0.0]);
         // The model is not told of a port that names the flow, and nobody knows the server of the
         // one that began mid-stream.
-        let contexts = [1, 2, 4].map(|at| flows.context(at));
+        let contexts = [1, 2, 4].map(|at| flows.contexts[at].as_slice());
         assert_eq!(contexts, [[6.0, 0.0], [6.0, 0.0], [6.0, 8000.0]]);
     }
 

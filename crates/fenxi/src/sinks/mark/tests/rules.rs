@@ -21,13 +21,13 @@ fn example(name: &str) -> String {
 }
 
 /// A writer with the built-in marks of labels, and one more.
-fn writer(lab: &Lab) -> (Writer, Vec<String>) {
+fn writer(lab: &Lab) -> (ConnectionWriter, Vec<String>) {
     let config = config::Config::load(None, &[BIG.to_owned()]).unwrap();
     let classes: Vec<_> = config.mark.class.iter().map(|entry| entry.label.clone()).collect();
     let label = |name: &String| Label { name: name.clone(), taxonomy: "none".to_owned() };
     let labels: Vec<Label> = classes.iter().map(label).collect();
     let marks = ClassMarks::new(&config.mark, &labels).unwrap();
-    let start = || Writer::start(marks, config.mark.queue).unwrap();
+    let start = || start_writer(&marks, config.mark.queue).unwrap();
     (lab.on("router", start), classes)
 }
 
@@ -75,7 +75,7 @@ fn the_shipped_shaper_sorts_packets_by_marks() {
             let before = of_dscp();
             let mut connection = Connection::tcp(&lab, is_v6);
             assert_eq!(of_dscp(), before, "{label} has no label yet");
-            writer.shared().set(connection.views()[2], of_label);
+            writer.words.set(connection.views()[2], of_label);
             asked += 1;
             assert_eq!(settled(&writer, asked).written, asked);
             let (bytes, chained) =
@@ -121,7 +121,7 @@ fn acknowledgements_are_never_last() {
     let (writer, classes) = writer(&lab);
     let class = classes.iter().position(|label| label == "NetBIOS").unwrap() as u16;
     let mut connection = Connection::tcp(&lab, false);
-    writer.shared().set(connection.views()[0], class);
+    writer.words.set(connection.views()[0], class);
     assert_eq!(settled(&writer, 1).written, 1);
     let before = shaped(&lab, 2);
     let (near, far) = connection.streams.as_mut().unwrap();
@@ -149,7 +149,7 @@ fn the_documented_rule_lets_ip_rule_choose_the_route() {
     let (writer, classes) = writer(&lab);
     let class = classes.iter().position(|label| label == "SSH").unwrap() as u16;
     let (near, connection) = Connection::udp_with_socket(&lab, false);
-    writer.shared().set(connection.views()[0], class);
+    writer.words.set(connection.views()[0], class);
     assert_eq!(settled(&writer, 1).written, 1);
     // The router says that it may not pass.
     near.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

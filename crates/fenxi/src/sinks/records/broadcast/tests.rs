@@ -11,9 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn start(readers: usize, backlog: usize) -> (tempfile::TempDir, Broadcaster) {
     let dir = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(dir.path().join("s")).unwrap();
-    let limits = Limits { readers, backlog };
-    let broadcaster = Broadcaster::start(listener, limits, |lost| format!("lost {lost}\n"));
-    (dir, broadcaster.unwrap())
+    (dir, Broadcaster::start(listener, readers, backlog).unwrap())
 }
 
 fn connect(dir: &tempfile::TempDir) -> UnixStream {
@@ -76,15 +74,16 @@ fn a_reader_that_stalls_loses_lines_and_is_told_and_others_lose_none() {
     let reading = std::thread::spawn(move || lines(stalled));
     wait_for("room", || {
         broadcaster.publish(b"again\n", 1);
-        broadcaster.shared.readers().iter().all(|it| it.lost == 0)
+        broadcaster.shared.state().readers.iter().all(|it| it.lost == 0)
     });
     broadcaster.finish(PATIENCE);
     let read = reading.join().unwrap();
-    let at = read.iter().position(|it| it.starts_with("lost ")).unwrap();
-    let lost: usize = read[at]["lost ".len()..].parse().unwrap();
+    let is_told = |it: &String| it.starts_with("{\"type\":\"lost\",");
+    let at = read.iter().position(is_told).unwrap();
+    let told: serde_json::Value = serde_json::from_str(&read[at]).unwrap();
     let before = &read[..at];
-    assert!(lost > 0 && before.iter().all(|it| it.len() == 999));
-    assert!(read[at + 1..].iter().all(|it| it == "again" || it.starts_with("lost ")));
+    assert!(told["records"].as_u64() > Some(0) && before.iter().all(|it| it.len() == 999));
+    assert!(read[at + 1..].iter().all(|it| it == "again" || is_told(it)));
 }
 
 #[test]

@@ -17,9 +17,8 @@ use rdkafka::producer::{
 };
 use tracing::{debug, info, warn};
 
-use super::Counts;
+use super::{Counts, Kafka};
 use crate::exit::Failure;
-use crate::sinks::records::Kafka;
 
 /// What librdkafka is told unless the user says otherwise: 16 MiB of messages may wait, and a batch
 /// is sent after 100 ms.
@@ -30,7 +29,6 @@ const DEFAULTS: [(&str, &str); 4] = [
     ("compression.codec", "lz4"),
 ];
 
-/// A topic of Kafka.
 pub struct Topic {
     producer: ThreadedProducer<Deliveries>,
     topic: String,
@@ -80,7 +78,6 @@ impl Topic {
         }
     }
 
-    /// What became of the messages so far.
     pub fn counts(&self) -> Counts {
         Counts {
             sent: self.deliveries.sent.load(Ordering::Relaxed),

@@ -93,3 +93,58 @@ fn different_devices_may_share_the_analytics_thread() {
     let goals = judged(&profiles, &same, &shared);
     assert!(!goals.out_of_reach[0].shares_thread);
 }
+
+fn of(with: &[&str], waits_for: Option<&str>, shares_thread: bool) -> String {
+    let it = OutOfReach {
+        task: "a".to_owned(),
+        waits_for: waits_for.map(str::to_owned),
+        with: with.iter().map(|name| (*name).to_owned()).collect(),
+        shares_thread,
+        turnaround: Duration::from_micros(5_250),
+        goal: Duration::from_millis(2),
+    };
+    out_of_reach(&it).cause
+}
+
+#[test]
+fn a_goal_out_of_reach_names_the_tasks_and_the_cure() {
+    for (cause, says) in [
+        (
+            of(&["a"], None, false),
+            "2 ms cannot be promised: its largest batch takes 5.2 ms; use smaller batches \
+             (task.a.batch_sizes) or a longer goal",
+        ),
+        (
+            of(&["b"], Some("b"), false),
+            "the largest batch of b, for which it waits, takes 5.2 ms; use smaller batches \
+             (task.b.batch_sizes) or a longer goal",
+        ),
+        (
+            of(&["a", "b"], None, false),
+            "on its device the largest batches of a, b take 5.2 ms together; give the slow \
+             ones another device (task.NAME.devices) or",
+        ),
+        (
+            of(&["b", "c"], Some("b"), false),
+            "on the device of b, for which it waits, the largest batches of b, c take 5.2 ms \
+             together; give the slow ones",
+        ),
+        (
+            of(&["a", "b"], None, true),
+            "on its thread the largest batches of a, b take 5.2 ms together; give the devices \
+             threads of their own \
+             (device.NAME.thread = \"own\") or smaller batches",
+        ),
+    ] {
+        assert!(cause.contains(says), "{cause}");
+    }
+}
+
+#[test]
+fn devices_without_a_profile_are_named() {
+    let mut goals = Goals::default();
+    assert_eq!(without_profile(&goals), None);
+    goals.without_profile.insert("npu".to_owned());
+    let cause = without_profile(&goals).unwrap().cause;
+    assert!(cause.contains("because device npu has no profile"), "{cause}");
+}

@@ -14,9 +14,9 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use dataplane::{run::PAUSE, sink::Sink};
 use flowmgr::record::{LabelRecord, Record};
 
-use super::{Report, SinkControl, SinkKind, Start};
 use crate::exit::Failure;
 use crate::metric::{Family, count};
+use crate::sinks::{Report, SinkControl, SinkKind, Start};
 
 config::section! {
     /// Labels for another program.
