@@ -42,7 +42,7 @@ def read(model):
 
 
 def exp(x):
-    """e^x of numbers up to 0, by additions and multiplications only, so that all libraries agree."""
+    """e^x of numbers up to 0, by sums and products only, so that all libraries agree."""
     whole = np.trunc(x / math.log(2) - 0.5)
     rest, series = x - whole * math.log(2), np.ones_like(x)
     for i in range(16, 0, -1):
