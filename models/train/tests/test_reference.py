@@ -6,10 +6,12 @@ import shutil
 import subprocess
 
 import numpy as np
+import onnx
 import pytest
 
-from fenxi_train import bundle, ranges, reference, reference_trees, runtime, table
+from fenxi_train import bundle, ranges, reference, reference_int8, reference_trees, runtime, table
 from fenxi_train.errors import Refusal
+from fenxi_train.network import softmax
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 NETWORKS = ("protocol", "app-id-k10", "fenxi-cnn-k10")
@@ -61,6 +63,14 @@ def rows(made, rng, count=ROWS):
     return series, context
 
 
+def usual_rows(made, count=ROWS):
+    """The same of whole numbers that a flow may have."""
+    series, context = rows(made, np.random.default_rng(1), count)
+    limit = np.float32(65_535)
+    series, context = (np.clip(np.nan_to_num(np.fix(v)), -limit, limit) for v in (series, context))
+    return series, np.maximum(context, 0)
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_golden_rows_are_as_in_fp32(name):
     made = shipped(name)
@@ -79,6 +89,16 @@ def test_a_forest_is_as_in_fp32():
     classes, confidences = reference_trees.run(forest(made), series, context)
     assert (classes == outputs.argmax(axis=1)).all()
     assert np.abs(confidences - outputs.max(axis=1)).max() < 1e-5
+
+
+@pytest.mark.parametrize("name", EIGHT_BITS)
+def test_a_network_in_8_bits_has_the_scores_of_onnx_runtime(name):
+    made = shipped(name)
+    series, context = usual_rows(made, 5_000)
+    model = (made.folder / made.manifest["file"]).read_bytes()
+    before = onnx.load_from_string(model).graph.node[-1].input[0]
+    wanted = runtime.run_all(runtime.session(ranges.with_output(model, before)), series, context)
+    assert (reference_int8.scores(model, series, context) == wanted).all()
 
 
 def test_powers_of_two_are_exact_to_their_last_digits():
@@ -226,15 +246,13 @@ def test_every_instruction_set_gives_the_same_answers_of_a_forest(engine):
 
 
 @pytest.mark.parametrize("name", EIGHT_BITS)
-def test_every_instruction_set_gives_the_answers_of_onnx_runtime_in_8_bits(engine, name):
+def test_every_instruction_set_gives_the_same_answers_in_8_bits(engine, name):
     made = shipped(name)
-    series, context = rows(made, np.random.default_rng(1))
-    series, context = np.nan_to_num(np.fix(series)), np.nan_to_num(context)
-    p = runtime.run_all(made.session(), series, context)
-    name = instruction_sets([engine / "rows"], made)[0]
-    first = answers([engine / "rows"], made, series, context, name, "<f4")
+    given = usual_rows(made)
+    scores = reference_int8.scores((made.folder / made.manifest["file"]).read_bytes(), *given)
+    native = [engine / "rows"]
+    first = answers(native, made, *given, instruction_sets(native, made)[0], "<f4")
+    assert (first[0] == scores.argmax(axis=1)).all()
+    assert np.abs(first[1] - softmax(scores.astype(np.float64)).max(axis=1)).max() < 2e-6
     for program in programs(engine):
-        hold(program, made, series, context, first, "<f4")
-    # Softmax is ONNX Runtime's own; of classes that it gives one probability any may be named.
-    assert (p[np.arange(len(p)), first[0]] == p.max(axis=1)).all()
-    assert np.abs(first[1] - p.max(axis=1)).max() < 2e-6
+        hold(program, made, *given, first, "<f4")
