@@ -45,7 +45,7 @@ const MAY_KNOW: [(&str, &[&str]); 17] = [
             "ipfix",
         ],
     ),
-    ("benches", &["cring", "policy", "rulefiles", "flowmgr", "analytics", "dataplane"]),
+    ("benches", &["cring", "accel", "policy", "rulefiles", "flowmgr", "analytics", "dataplane"]),
     (
         "lab",
         &[

@@ -83,7 +83,7 @@ pub fn templates(capture: Option<&Path>) -> Result<Templates, Failure> {
     Ok(templates)
 }
 
-/// A table whose flows time out as those of the link.
+/// A table with the idle timeout of the mix.
 pub fn table(entries: usize) -> Table {
     Table { idle_timeout_s: IDLE_TIMEOUT_S, ..Table::of(entries) }
 }

@@ -19,7 +19,7 @@ use crate::bench::mix::{PACKETS_PER_S, RINGS, Ring, prepare, share, table, templ
 use crate::bench::report::{Figure, MPPS, Report};
 use crate::bench::rig::{BURST, Rig};
 use crate::bench::rounds::Rates;
-use crate::bench::templates::{Drawn, Templates};
+use crate::bench::templates::Templates;
 use crate::bench::threads::{joined, pin};
 use crate::cli::BenchArgs;
 use crate::generate::rules::{Asked, generate};
@@ -189,7 +189,7 @@ fn while_added(
     let tuples = trace::uniform(&changer.store.rules().v4, TUPLES);
     rig.begin_rules(update(changer.store.version(), entries)?, tuples);
     let mut senders = prepare(&mut rig, templates, share(entries));
-    let mut rings = Vec::new();
+    let mut rings: Vec<Ring> = Vec::new();
     let mut all = [Vec::new(), Vec::new()];
     let start = Instant::now();
     let mut turn = 0;
@@ -198,7 +198,11 @@ fn while_added(
         // Rules are added in the middle of the walk, however small the table.
         let held = piece_of(HELD, HELD / 3.0, entries);
         let drawn = senders.window(templates, held / (PACKETS_PER_S * share(entries)));
-        hold(&mut rings, templates, &drawn);
+        let pieces = drawn.chunks(RINGS[0]);
+        rings.resize_with(pieces.len(), Ring::default);
+        for (ring, received) in rings.iter_mut().zip(pieces) {
+            ring.fill(templates, received);
+        }
         let is_changed = turn % 2 == 0;
         let windows = one_turn(&mut changer, &mut rig, &mut rings, entries, is_changed)?;
         if turn > 0 {
@@ -219,15 +223,6 @@ fn while_added(
     ])
 }
 
-/// Writes packets to memory, in rings.
-fn hold(rings: &mut Vec<Ring>, templates: &Templates, drawn: &[(f64, Drawn)]) {
-    let pieces = drawn.chunks(RINGS[0]);
-    rings.resize_with(pieces.len(), Ring::default);
-    for (ring, received) in rings.iter_mut().zip(pieces) {
-        ring.fill(templates, received);
-    }
-}
-
 /// Walks the packets while another thread adds rules, or adds none.
 fn one_turn(
     changer: &mut Changer<'_>,
@@ -243,10 +238,7 @@ fn one_turn(
     thread::scope(|scope| {
         let changing = scope.spawn(move || {
             pin(other);
-            match is_changed {
-                true => added(changer, entries, &give, &returned),
-                false => Ok(()),
-            }
+            if is_changed { added(changer, entries, &give, &returned) } else { Ok(()) }
         });
         let walking = scope.spawn(move || {
             pin(0);

@@ -23,8 +23,8 @@ pub fn of_goals(case: &Case, goals: &[Duration]) -> Vec<Figure> {
     goals.iter().enumerate().map(figure).collect()
 }
 
-/// All plans, beside no batches and full ones, which come first. Loads are medians of all seeds,
-/// violations those of the worst.
+/// All plans, beside no batches and full ones, which come first. Loads are medians over seeds;
+/// for violations the worst seed counts.
 pub fn of_plans(case: &Case, outcomes: &[(Plan, Vec<Outcome>)]) -> Vec<Figure> {
     let [(_, null), (_, max), ..] = outcomes else {
         return Vec::new();
