@@ -78,7 +78,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let of_pace = |pace| sizes.clone().map(move |batch| Turn { pace, batch });
     let turns: Vec<Turn> = of_pace(Some(BAR_PER_S)).chain(of_pace(None)).collect();
     let seconds = args.seconds / (seeds.len() * turns.len()) as f64;
-    remark(&placement())?;
+    remark(placement())?;
     let mut figures = Vec::new();
     for seed in &seeds {
         let pool =
@@ -99,13 +99,12 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
 }
 
 /// Which thread ran where.
-fn placement() -> String {
+fn placement() -> &'static str {
     match placement::usable().len() {
         1 => "1 core for all threads: look-ups are slower than with a core of their own\n",
         2 => "2 cores: look-ups on the first; changes and trainings share the second\n",
         _ => "3 cores: look-ups on the first, changes on the second, trainings on the third\n",
     }
-    .to_owned()
 }
 
 fn told(seed: &str, turn: &Turn, outcome: &Outcome) -> Vec<Figure> {
