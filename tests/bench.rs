@@ -1,6 +1,6 @@
 //! `fenxi-lab bench`: every experiment runs to its end, on tables of a few thousand entries or for
 //! fractions of a second, and prints what docs/bench.md says. What the figures are is the
-//! machine's matter and nothing here.
+//! machine's matter and nothing here, unless they come from virtual time.
 
 #![allow(
     clippy::unwrap_used,
@@ -199,6 +199,87 @@ fn latency_holds_the_99th_percentile_against_a_bar() {
 }
 
 #[test]
+fn tasks_keep_goals_with_less_load_on_two_graphs_and_changes_are_followed() {
+    // Five control periods after as many; time is virtual, so bars hold on every machine or on
+    // none.
+    let graphs = ["--seconds", "0.5", "--graph", "chain of 2,split of 2"];
+    let (results, _) = bench("tasks", &graphs);
+    let barred = results.iter().filter(|result| result["bar"].is_number());
+    let barred: Vec<&Value> = barred.collect();
+    // For each graph, largest batch and delta: load, violations, throughput with and without too
+    // many flows; for one six changes.
+    assert_eq!(barred.len(), 2 * 2 * 2 * 4 + 2 * 2 * 6);
+    for result in barred {
+        assert_eq!(result["holds"], true, "{result}");
+    }
+
+    let case = "chain of 2, batches to 256";
+    let names = ["none", "max", "slo 0.05", "on-off"];
+    let names = names.map(|policy| format!("{case}, {policy}: load"));
+    let [none, max, slo, ..] = values(&results, names.each_ref().map(String::as_str));
+    assert!(0.0 < max && max < slo && slo < none && none < 1.0);
+    let gain = format!("{case}, slo 0.05: load of none by this");
+    let [ratio] = values(&results, [gain.as_str()]);
+    assert!((ratio - none / slo).abs() < 1e-9);
+    // What full batches keep as well would be no test.
+    for line in [
+        "chain of 2, batches to 256, max: tasks that miss their goal, worst seed",
+        "split, batches to 32, max: tasks that miss their goal, worst seed, tasks 2",
+    ] {
+        assert_eq!(values(&results, [line]), [2.0]);
+    }
+    values(
+        &results,
+        ["chain of 2, batches to 256, saturated, slo 0.2: throughput relative to max, worst seed"],
+    );
+}
+
+/// Each pace and each size of batches for which there are rules has its rows, whatever the figures
+/// are.
+#[test]
+fn rules_are_changed_at_both_paces_and_in_batches_of_each_size() {
+    let (results, progress) = bench("policy-updates", &["--seconds", "0.4", "--sizes", "600"]);
+    // Two sizes of batches.
+    assert_eq!(results.len(), 2 * 2 * 9);
+    for pace in ["60 k/s", "unbounded"] {
+        for row in ["changes", "batch begun to use, p99", "look-up, against without changes"] {
+            for batch in [1, 100] {
+                let name = format!("acl1, {pace}: {row}, rules a batch {batch}");
+                values(&results, [name.as_str()]);
+            }
+        }
+    }
+    assert!(bar(&results, "acl1, 60 k/s: least coverage, rules a batch 1") > 0.0);
+    assert!(progress.contains("look-ups"), "{progress}");
+}
+
+#[test]
+fn the_path_with_rules_is_compared_with_none_and_while_rules_are_added() {
+    let demo = demo();
+    let options = ["--sizes", "300,600", "--entries", "4096", "--seconds", "0"].map(OsStr::new);
+    let options = [&options[..], &[OsStr::new("--capture"), demo.as_os_str()]].concat();
+    let (results, _) = bench("policy-adding", &options);
+    for rules in [300, 600] {
+        for row in ["greatest drop, no changes", "10,000 rules added: until in use"] {
+            values(&results, [format!("{row}, rules {rules}").as_str()]);
+        }
+    }
+    let (results, _) = bench("policy-walk", &options);
+    for rules in [300, 600] {
+        let rows = ["look-ups of 1,000 packets", "look-ups without a rule"];
+        let names = rows.map(|row| format!("{row}, rules {rules}"));
+        let [lookups, unmatched] = values(&results, names.each_ref().map(String::as_str));
+        assert!(lookups > 0.0, "flows begin");
+        assert!((0.0..0.5).contains(&unmatched), "tuples lie in rules: {unmatched}");
+        let name = format!("mix, rules against none, rules {rules}");
+        assert!(bar(&results, &name) > 0.9, "the bar is told");
+    }
+    for name in ["headline", "policy-walk", "policy-adding"] {
+        run(fenxi_lab(["bench", name])).expect_code(64);
+    }
+}
+
+#[test]
 fn classifiers_agree_on_generated_sets() {
     let few = ["--seconds", "0", "--seeds", "acl1,fw2", "--sizes", "600"];
     let (results, progress) = bench("policy", &few);
@@ -233,6 +314,7 @@ fn tables_for_people_and_wrong_usage() {
         (&["bench", "scale", "--flows", "0"], "--flows"),
         (&["bench", "latency", "--rate", "0"], "--rate"),
         (&["bench", "policy", "--sizes", "0"], "--sizes"),
+        (&["bench", "tasks", "--graph", "ring"], "no such graph"),
     ] {
         let finished = run(fenxi_lab(args)).expect_code(64);
         assert!(finished.stderr.contains(part), "{}", finished.stderr);

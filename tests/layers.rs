@@ -46,7 +46,7 @@ const MAY_KNOW: [(&str, &[&str]); 18] = [
             "ipfix",
         ],
     ),
-    ("benches", &["cring", "policy", "rulefiles", "flowmgr", "analytics", "dataplane"]),
+    ("benches", &["cring", "accel", "policy", "rulefiles", "flowmgr", "analytics", "dataplane"]),
     (
         "lab",
         &[

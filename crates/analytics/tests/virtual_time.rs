@@ -5,14 +5,14 @@
     reason = "a test that cannot go on says so; clippy sees only #[test] functions as tests"
 )]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use accel::{Classification, Device, DeviceError, Profile, Sizes};
+use accel::{Device, Profile, Sizes};
 use analytics::{Accelerator, CacheConfig, Config, Counters, Manager, Policy, Task, Trigger};
 use cring::{Feature, Features, Series};
 use fenxi_benches::series::Feed;
+use fenxi_benches::virtual_device::{Time, VirtualDevice, now};
 
 /// Packets in a series; the devices do not look at them.
 const K: usize = 10;
@@ -20,71 +20,10 @@ const K: usize = 10;
 const SLOTS: usize = 4096;
 /// The clock goes on by this when nothing happens: how exactly a timeout is met.
 const TICK_NS: u64 = 10_000;
-/// When a device without a batch is ready.
-const NEVER: u64 = u64::MAX;
 const TIMEOUT: Duration = Duration::from_millis(10);
 /// The carry-over policy with the defaults of the configuration.
 const CARRY_OVER: Policy =
     Policy::CarryOver { timeout: TIMEOUT, phi: 0.2, max_wait: Duration::from_millis(50) };
-
-/// A time that several objects of one thread share, ns.
-type Time = Arc<AtomicU64>;
-
-fn now(time: &Time) -> u64 {
-    time.load(Ordering::Relaxed)
-}
-
-/// Takes the time that its profile says: beside the thread, as an accelerator, or the thread's own
-/// time, as a device on the manager's thread.
-struct VirtualDevice {
-    profile: Profile,
-    sizes: Sizes,
-    takes_the_thread: bool,
-    input: Vec<f32>,
-    results: Vec<Classification>,
-    clock: Time,
-    ready_ns: Time,
-}
-
-impl Device for VirtualDevice {
-    fn requested(&self) -> &str {
-        "virtual"
-    }
-
-    fn effective(&self) -> &str {
-        "virtual"
-    }
-
-    fn sizes(&self) -> &Sizes {
-        &self.sizes
-    }
-
-    fn is_idle(&self) -> bool {
-        now(&self.ready_ns) == NEVER
-    }
-
-    fn input(&mut self, rows: usize) -> &mut [f32] {
-        &mut self.input[..rows * K]
-    }
-
-    fn submit(&mut self, rows: usize) -> Result<(), DeviceError> {
-        let end_ns = now(&self.clock) + self.profile.latency(rows).as_nanos() as u64;
-        self.ready_ns.store(end_ns, Ordering::Relaxed);
-        if self.takes_the_thread {
-            self.clock.store(end_ns, Ordering::Relaxed);
-        }
-        self.results.resize(rows, Classification::default());
-        Ok(())
-    }
-
-    fn poll(&mut self) -> Option<Result<&[Classification], DeviceError>> {
-        if now(&self.clock) < now(&self.ready_ns) {
-            return None;
-        }
-        self.ready_ns.store(NEVER, Ordering::Relaxed);
-        Some(Ok(&self.results))
-    }
-}
 
 /// A task's policy, its devices, and how many series a second it gets.
 struct Plan {
@@ -136,17 +75,10 @@ impl World {
             let random = 0x9e37_79b9_7f4a_7c15 + arrivals.len() as u64;
             arrivals.push(Arrivals { feed, rate_per_s: plan.rate_per_s, next_ns: 0, random });
             let devices = (0..plan.devices).map(|_| {
-                let ready_ns = Arc::new(AtomicU64::new(NEVER));
-                all_ready_ns.push(ready_ns.clone());
-                let device = VirtualDevice {
-                    profile: plan.profile,
-                    sizes: plan.sizes.clone(),
-                    takes_the_thread,
-                    input: vec![0.0; K * 1024],
-                    results: Vec::new(),
-                    clock: clock.clone(),
-                    ready_ns,
-                };
+                let (profile, sizes) = (plan.profile, plan.sizes.clone());
+                let mut device = VirtualDevice::new(K, profile, sizes, clock.clone());
+                device.takes_the_thread = takes_the_thread;
+                all_ready_ns.push(device.ready_ns.clone());
                 let device: Box<dyn Device> = Box::new(device);
                 Accelerator { profile: Some(plan.profile), ..device.into() }
             });

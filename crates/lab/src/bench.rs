@@ -8,6 +8,7 @@
 
 mod flood;
 mod frames;
+mod headline;
 mod lookup;
 mod mix;
 mod policy;
@@ -19,6 +20,7 @@ mod senders;
 mod series;
 mod sweep;
 mod table;
+mod tasks;
 mod templates;
 mod threads;
 mod walk;
@@ -36,12 +38,17 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
         BenchName::Table => table::run(args),
         BenchName::Scale => scale::run(args),
         BenchName::Walk => walk::run(args),
+        BenchName::Headline => headline::run(args),
         BenchName::Lookup => lookup::run(args),
         BenchName::Flood => flood::run(args),
         BenchName::Sweep => sweep::run(args),
         BenchName::Analytics => series::analytics(args),
         BenchName::Latency => series::latency(args),
+        BenchName::Tasks => tasks::run(args),
         BenchName::Policy => policy::run(args),
+        BenchName::PolicyUpdates => policy::updates::run(args),
+        BenchName::PolicyWalk => policy::walk::run(args),
+        BenchName::PolicyAdding => policy::walk::run_adding(args),
     }?;
     for skipped in &report.skipped {
         remark(&format!("SKIPPED {skipped}\n"))?;

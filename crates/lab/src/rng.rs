@@ -29,6 +29,14 @@ impl Rng {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
+    /// Puts things in random order.
+    pub fn shuffle<T>(&mut self, things: &mut [T]) {
+        for place in (1..things.len()).rev() {
+            let other = self.below(place as u32 + 1) as usize;
+            things.swap(place, other);
+        }
+    }
+
     /// The time to the next event of a Poisson process with `rate` events per unit of time.
     pub fn gap(&mut self, rate: f64) -> f64 {
         -(1.0 - self.share()).ln() / rate

@@ -22,7 +22,7 @@ use super::templates::{Drawn, Templates};
 use fenxi::exit::Failure;
 
 /// Rates of an average 100 Gb/s link (FENXI §2).
-const PACKETS_PER_S: f64 = 13.4e6;
+pub const PACKETS_PER_S: f64 = 13.4e6;
 const FLOWS_PER_S: f64 = 56.6e3;
 /// Entries of the table that the rates are for.
 const ENTRIES: f64 = (1 << 22) as f64;
@@ -33,16 +33,14 @@ const PIECE: usize = 1 << 20;
 /// Frames in memory at a time: first as many as a NIC's receive ring holds, which the NIC writes
 /// into the last-level cache; then enough that no header is in a cache when its packet is
 /// processed.
-const RINGS: [usize; 2] = [1 << 12, 1 << 17];
+pub const RINGS: [usize; 2] = [1 << 12, 1 << 17];
 /// Time 0 of the process in packet time: later than any past.
-const START_S: f64 = 1000.0;
+pub const START_S: f64 = 1000.0;
 
 /// The rate at which one core processes the mix, and the share of the core that is left.
 pub fn mix(capture: &Path, entries: usize, seconds: f64) -> Result<Vec<Figure>, Failure> {
-    let mut templates = Templates::read(capture)?;
-    templates.lengthen(PACKETS_PER_S / FLOWS_PER_S);
-    let share = entries as f64 / ENTRIES;
-    let mut rig = Rig::new(Table { idle_timeout_s: IDLE_TIMEOUT_S, ..Table::of(entries) })?;
+    let (templates, share) = (templates(Some(capture))?, share(entries));
+    let mut rig = Rig::new(table(entries))?;
     let mut senders = prepare(&mut rig, &templates, share);
     let mut ring = Ring::default();
     let packets = PIECE.min(2 * entries) as f64;
@@ -77,8 +75,26 @@ pub fn mix(capture: &Path, entries: usize, seconds: f64) -> Result<Vec<Figure>, 
     ])
 }
 
+/// Flows of a capture, lengthened until they send all packets of the link.
+pub fn templates(capture: Option<&Path>) -> Result<Templates, Failure> {
+    let missing = || Failure::usage("--capture FILE is missing, from which flows are drawn");
+    let mut templates = Templates::read(capture.ok_or_else(missing)?)?;
+    templates.lengthen(PACKETS_PER_S / FLOWS_PER_S);
+    Ok(templates)
+}
+
+/// A table with the idle timeout of the mix.
+pub fn table(entries: usize) -> Table {
+    Table { idle_timeout_s: IDLE_TIMEOUT_S, ..Table::of(entries) }
+}
+
+/// The share of the link's rates that a table gets.
+pub fn share(entries: usize) -> f64 {
+    entries as f64 / ENTRIES
+}
+
 /// Brings the table to the state after minutes of such traffic; the flows that go on.
-fn prepare(rig: &mut Rig, templates: &Templates, share: f64) -> Senders {
+pub fn prepare(rig: &mut Rig, templates: &Templates, share: f64) -> Senders {
     let mut past = Vec::new();
     let silence_s = f64::from(IDLE_TIMEOUT_S) + 2.0;
     let senders = Senders::new(templates, FLOWS_PER_S * share, silence_s, &mut past);
@@ -111,14 +127,14 @@ fn relive(rig: &mut Rig, templates: &Templates, past: &[Past], ring: &mut Ring) 
 
 /// Frames in memory, and their descriptors.
 #[derive(Default)]
-struct Ring {
+pub struct Ring {
     data: Vec<u8>,
     packets: Vec<Packet>,
 }
 
 impl Ring {
     /// Writes these packets, and nothing else.
-    fn fill(&mut self, templates: &Templates, received: &[(f64, Drawn)]) {
+    pub fn fill(&mut self, templates: &Templates, received: &[(f64, Drawn)]) {
         let mut at = 0;
         self.packets.clear();
         for (at_s, packet) in received {
@@ -130,8 +146,13 @@ impl Ring {
         }
     }
 
+    /// Packets in it.
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+
     /// Takes them through a rig.
-    fn walk(&mut self, rig: &mut Rig, burst: usize) {
+    pub fn walk(&mut self, rig: &mut Rig, burst: usize) {
         for packets in self.packets.chunks(burst) {
             rig.burst(&mut self.data, packets);
         }

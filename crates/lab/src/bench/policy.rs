@@ -6,6 +6,8 @@
 
 mod measure;
 mod trace;
+pub mod updates;
+pub mod walk;
 
 use flowmgr::Pages;
 

@@ -5,15 +5,17 @@
 //! labels and records are handed over.
 
 use std::hint::black_box;
+use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cring::{Consumer, Labels, Slot};
+use dataplane::rules::{FlowRules, RulesUpdate};
 use fenxi_benches::flows::{config, label_all};
 use flowmgr::hash::HashKind;
 use flowmgr::verdict::{Verdict, Verdicts};
-use flowmgr::{Config, Fate, Manager, Packet, Pages, Settings};
+use flowmgr::{Config, Fate, Manager, Packet, Pages, RuleQuestion, Settings};
 
 use super::frames::{FRAME, Frames, Tuple};
 use fenxi::exit::Failure;
@@ -23,7 +25,7 @@ pub const BURST: usize = 128;
 /// Packets in a series.
 pub const K: usize = 10;
 /// Link type of Ethernet.
-const ETHERNET: u16 = 1;
+pub const ETHERNET: u16 = 1;
 /// Packet time between packets: 15 Mpps, 100 Gb/s of real traffic.
 pub const GAP_NS: u64 = 67;
 
@@ -60,6 +62,15 @@ pub struct Rig {
     now_ns: u64,
     /// Verdicts on the packets of the last preload and before.
     preloaded: Verdicts,
+    rules: Option<Rules>,
+}
+
+/// Rules that a rig looks up.
+struct Rules {
+    looked_up: Box<dyn FlowRules>,
+    /// Tuples that flows get in the questions, so that they find rules.
+    tuples: Vec<policy::Key<u32>>,
+    questions: Vec<RuleQuestion>,
 }
 
 impl Rig {
@@ -84,7 +95,13 @@ impl Rig {
             fates: Vec::with_capacity(flowmgr::BURST_MAX),
             now_ns: 0,
             preloaded: Verdicts::default(),
+            rules: None,
         })
+    }
+
+    /// The flow manager, the ring of its series and the words of its labels, for workers.
+    pub fn into_parts(self) -> (Manager, Consumer<Slot>, Arc<dyn Labels>) {
+        (self.manager, self.ring, self.labels)
     }
 
     pub fn pages(&self) -> Pages {
@@ -147,12 +164,65 @@ impl Rig {
     /// Processes one burst, labels its series and takes its records.
     pub fn burst(&mut self, data: &mut [u8], packets: &[Packet]) {
         self.manager.burst(data, packets, self.now_ns, &mut self.fates);
+        self.look_up_rules(data, packets);
         // A flow that ended in the same burst makes the label post-mortem, which is ordinary.
         label_all(&mut self.ring, &*self.labels);
         self.manager.settle(u64::MAX, self.now_ns, &mut |record| {
             black_box(record);
         });
         self.fates.clear();
+        // New labels may change a flow's rule.
+        self.look_up_rules(&mut [], &[]);
+    }
+
+    /// From now on flows have rules. A flow finds the rules of one of `tuples`.
+    pub fn begin_rules(&mut self, update: RulesUpdate, tuples: Vec<policy::Key<u32>>) {
+        let (looked_up, mut change) = update.begin();
+        self.manager.change_rules(&mut change);
+        self.rules =
+            Some(Rules { looked_up, tuples, questions: Vec::with_capacity(flowmgr::BURST_MAX) });
+    }
+
+    /// Takes other rules; the old ones are left in their place.
+    pub fn change_rules(&mut self, update: &mut RulesUpdate) {
+        if let Some(rules) = &mut self.rules {
+            let mut change = update.replace(&mut rules.looked_up);
+            self.manager.change_rules(&mut change);
+        }
+    }
+
+    /// Look-ups so far, and those that found no rule.
+    pub fn rule_lookups(&self) -> [u64; 2] {
+        let counts = self.rules.as_ref().map(|rules| rules.looked_up.counts());
+        counts.map_or([0; 2], |counts| [counts.lookups, counts.unmatched])
+    }
+
+    /// Answers the questions of a burst, as a flow worker does.
+    fn look_up_rules(&mut self, data: &mut [u8], packets: &[Packet]) {
+        let Some(Rules { looked_up, tuples, questions }) = &mut self.rules else {
+            return;
+        };
+        while !self.manager.rule_questions().is_empty() {
+            questions.clear();
+            let asked = self.manager.rule_questions().iter();
+            questions.extend(asked.map(|question| with_tuple(question, tuples)));
+            let answers = looked_up.answer(questions, &mut |ruled| {
+                black_box(ruled);
+            });
+            self.manager.answer_rules(answers, data, packets, self.now_ns, &mut self.fates);
+        }
+    }
+}
+
+/// The question as if the flow had one of these tuples, always the same.
+fn with_tuple(question: &RuleQuestion, tuples: &[policy::Key<u32>]) -> RuleQuestion {
+    let tuple = &tuples[question.flow_id as usize % tuples.len()];
+    let end = |address: u32, port| (Ipv4Addr::from(address).into(), port);
+    RuleQuestion {
+        protocol: tuple.protocol,
+        source: end(tuple.source, tuple.source_port),
+        destination: end(tuple.destination, tuple.destination_port),
+        ..*question
     }
 }
 

@@ -6,7 +6,7 @@
 
 mod golden;
 mod latency;
-mod live;
+pub mod live;
 mod throughput;
 
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub use throughput::run as analytics;
 /// Figures in MEASUREMENTS.md were measured with them.
 const MODELS: [&str; 2] = ["models/app-id-k10", "models/app-id-k10-int8"];
 /// Slots of the ring; the default of the configuration.
-const SLOTS: usize = 4096;
+pub const SLOTS: usize = 4096;
 /// The carry-over policy with the defaults of the configuration.
 const CARRY_OVER: Policy = Policy::CarryOver {
     timeout: Duration::from_millis(10),
@@ -53,6 +53,13 @@ fn bundles(args: &BenchArgs) -> Result<Vec<Bundle>, Failure> {
 /// The first of [`bundles`].
 fn bundle(args: &BenchArgs) -> Result<Bundle, Failure> {
     let dir = args.models.first().cloned().map_or_else(first_model, Ok)?;
+    open(&Config::load(None, &[])?, &dir)
+}
+
+/// The int8 model, or the one that `--model` names.
+pub fn headline_bundle(args: &BenchArgs) -> Result<Bundle, Failure> {
+    let int8 = || find_shipped(MODELS[1]).or_else(|_| first_model());
+    let dir = args.models.first().cloned().map_or_else(int8, Ok)?;
     open(&Config::load(None, &[])?, &dir)
 }
 
@@ -85,7 +92,7 @@ fn cpu(bundle: &Bundle, cap: usize) -> Result<Box<dyn Device>, Failure> {
 }
 
 /// The device `cpu` with its measured profile, which a policy with a latency goal needs.
-fn profiled(bundle: &Bundle, cap: usize) -> Result<Accelerator, Failure> {
+pub fn profiled(bundle: &Bundle, cap: usize) -> Result<Accelerator, Failure> {
     let mut device = cpu(bundle, cap)?;
     let sizes: Vec<usize> = (0..=cap.ilog2()).map(|x| 1 << x).collect();
     let rows = &bundle.golden().inputs;
@@ -95,7 +102,7 @@ fn profiled(bundle: &Bundle, cap: usize) -> Result<Accelerator, Failure> {
 }
 
 /// A manager of one task with one ring and without a cache.
-fn manager(
+pub fn manager(
     policy: Policy,
     k: usize,
     inlet: RingInput,

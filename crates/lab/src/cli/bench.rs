@@ -25,20 +25,23 @@ pub struct BenchArgs {
     /// Entries of the flow table, a power of two; the default depends on the experiment
     #[arg(long, value_name = "N", value_parser = entries)]
     pub entries: Option<usize>,
-    /// walk: capture whose flows the mix is made of
+    /// walk, headline, policy-walk, policy-adding: capture whose flows the mix is made of
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
-    /// analytics, latency: model bundle to use instead of the shipped ones; analytics takes several
+    /// analytics (several), latency, headline: model bundle to use instead of the shipped ones
     #[arg(long = "model", value_name = "DIR")]
     pub models: Vec<PathBuf>,
     /// latency: series per second
     #[arg(long, value_name = "N", default_value_t = 50_000,
         value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub rate: u32,
-    /// policy: networks whose rules are imitated
+    /// tasks: these graphs only, such as "chain of 2"
+    #[arg(long = "graph", value_name = "NAME,...", value_delimiter = ',')]
+    pub graphs: Vec<String>,
+    /// policy, policy-updates, policy-walk, policy-adding: networks whose rules are imitated
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub seeds: Vec<String>,
-    /// policy: rules of a set
+    /// policy, policy-updates, policy-walk, policy-adding: rules of a set
     #[arg(long, value_name = "N,...", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub sizes: Vec<u32>,
@@ -53,6 +56,8 @@ pub enum BenchName {
     Scale,
     /// The packet path on one core: parse, hash, look up, count, tag
     Walk,
+    /// An average 100 Gb/s link of the paper through both workers, a core each
+    Headline,
     /// Look-up and update in the flow table alone
     Lookup,
     /// Adversarial traffic: floods and hash collisions
@@ -63,8 +68,17 @@ pub enum BenchName {
     Analytics,
     /// Time to label under Poisson arrivals
     Latency,
+    /// Several tasks on one thread, by the policy that plans their batches (Batchy Table 2 and
+    /// Fig. 9)
+    Tasks,
     /// Finding the rules of flows: the learned classifier beside TupleMerge, by number of rules
     Policy,
+    /// Rules added and deleted while flows are looked up
+    PolicyUpdates,
+    /// The packet path with rules against none
+    PolicyWalk,
+    /// The packet path while rules are added
+    PolicyAdding,
 }
 
 fn entries(text: &str) -> Result<usize, String> {

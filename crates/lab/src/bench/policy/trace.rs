@@ -28,10 +28,7 @@ pub fn zipf(filters: &[Filter<u32>], exponent: f64, count: usize) -> Vec<Key<u32
 /// A key of each rule, in random order.
 fn flows(filters: &[Filter<u32>], rng: &mut Rng) -> Vec<Key<u32>> {
     let mut flows: Vec<Key<u32>> = filters.iter().map(|it| within(it, rng)).collect();
-    for place in (1..flows.len()).rev() {
-        let other = rng.below(place as u32 + 1) as usize;
-        flows.swap(place, other);
-    }
+    rng.shuffle(&mut flows);
     flows
 }
 

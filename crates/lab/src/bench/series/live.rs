@@ -29,9 +29,7 @@ const TIMER_SLACK_NS: NonZeroU64 = NonZeroU64::new(1_000).unwrap();
 /// own.
 pub fn run(mut feed: Feed, rate_per_s: f64, seconds: f64, manager: Manager) -> (Counters, u64) {
     let ready = &Barrier::new(2);
-    // A bench without ports has no events.
-    let (run, _events) = Run::new(1, 1);
-    let run = Arc::new(run);
+    let run = run_of_one();
     let clock = run.clone();
     thread::scope(|scope| {
         let feeder = scope.spawn(move || {
@@ -45,12 +43,24 @@ pub fn run(mut feed: Feed, rate_per_s: f64, seconds: f64, manager: Manager) -> (
         });
         let worker = scope.spawn(move || {
             ready.wait();
-            let worker = AnalyticsWorker { manager, gathers: false, run, hooks: Hooks::default() };
-            worker.run().swap_remove(0)
+            work(manager, run)
         });
         let shed = joined(feeder);
         (joined(worker), shed)
     })
+}
+
+/// What a feeder and one analytics worker share.
+pub fn run_of_one() -> Arc<Run> {
+    // A bench without ports has no events.
+    let (run, _events) = Run::new(1, 1);
+    Arc::new(run)
+}
+
+/// The work of a live run's worker, with the counters of its only task.
+pub fn work(manager: Manager, run: Arc<Run>) -> Counters {
+    let worker = AnalyticsWorker { manager, gathers: false, run, hooks: Hooks::default() };
+    worker.run().swap_remove(0)
 }
 
 /// Pushes the series that are due and sleeps in between, so that the feeder takes little of the
