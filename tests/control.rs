@@ -134,7 +134,7 @@ impl Served {
         self.ctl(&["drain"]).expect_code(0);
         let child = self.child.take().expect("a child");
         let output = child.wait_with_output().expect("a child");
-        common::Finished::of(output).expect_code(0).json()
+        common::Finished::from_output(output).expect_code(0).json()
     }
 }
 

@@ -23,7 +23,7 @@ struct Replay {
 }
 
 impl Replay {
-    fn of(captures: &[PathBuf], options: &[&str]) -> Replay {
+    fn run(captures: &[PathBuf], options: &[&str]) -> Replay {
         let dir = tempfile::tempdir().expect("a folder");
         let flows = dir.path().join("flows.jsonl");
         let mut command = common::fenxi(["replay", "--series", "--json", "--flows"]);
@@ -127,10 +127,10 @@ const VARIANTS: &[&[&str]] = &[
 #[test]
 fn batches_ring_and_bursts_change_nothing() {
     for captures in captures("batches_ring_and_bursts_change_nothing") {
-        let expected = Replay::of(&captures, &[]);
+        let expected = Replay::run(&captures, &[]);
         assert!(expected.series("inferred") > 0, "nothing to compare");
         for variant in VARIANTS {
-            let replay = Replay::of(&captures, variant);
+            let replay = Replay::run(&captures, variant);
             let at = format!("{variant:?} on {}", named(&captures));
             assert_eq!(replay.outcome(), expected.outcome(), "{at}");
             let mut lines = replay.records.lines().zip(expected.records.lines());
@@ -151,14 +151,14 @@ fn the_hash_changes_only_the_order_of_the_records() {
         lines
     }
     for captures in captures("the_hash_changes_only_the_order_of_the_records") {
-        let expected = Replay::of(&captures, &[]);
+        let expected = Replay::run(&captures, &[]);
         for variant in [
             &["flow.hash=fenxi"][..],
             &["flow.hash_seed=7"],
             &["flow.buckets=131072", "flow.hash_seed=8"],
             &["flow.buckets=1048576"],
         ] {
-            let replay = Replay::of(&captures, variant);
+            let replay = Replay::run(&captures, variant);
             let at = format!("{variant:?} on {}", named(&captures));
             assert_eq!(replay.outcome(), expected.outcome(), "{at}");
             let (found, expected) = (sorted(&replay), sorted(&expected));
@@ -178,11 +178,11 @@ fn speed_may_cost_labels_but_changes_none() {
     let captures = [common::demo()];
     // A paced replay does not ask depths after a sure answer.
     let once = asking_once();
-    let expected = Replay::of(&captures, &[&once]);
+    let expected = Replay::run(&captures, &[&once]);
     let decided = expected.labels();
     let mut compared = 0;
     for speed in ["--speed 100x", "--speed 1000x"] {
-        let replay = Replay::of(&captures, &[&once, speed, "analytics.timeout_ms=0.5"]);
+        let replay = Replay::run(&captures, &[&once, speed, "analytics.timeout_ms=0.5"]);
         let labels = replay.labels();
         assert!(labels.keys().eq(decided.keys()), "{speed}: flows");
         let emitted = [&replay, &expected].map(|replay| replay.series("emitted"));
@@ -201,11 +201,11 @@ fn speed_may_cost_labels_but_changes_none() {
 fn with_the_cache_only_hits_may_differ() {
     for captures in captures("with_the_cache_only_hits_may_differ") {
         let once = asking_once();
-        let expected = Replay::of(&captures, &[&once]).labels();
+        let expected = Replay::run(&captures, &[&once]).labels();
         let mut differ_at_1 = 0;
         for prefix in [1, 4] {
             let prefix_set = format!("cache.prefix={prefix}");
-            let replay = Replay::of(
+            let replay = Replay::run(
                 &captures,
                 &[&once, &prefix_set, "cache.audit=0.5", "ring.slots=16", "io.burst=1"],
             );
@@ -234,11 +234,11 @@ fn with_an_exact_prefix_the_cache_changes_no_label() {
         // What the second time brings was inferred the first time: it is found, however the batches
         // fall.
         let twice = ["--loop 2", "analytics.policy=none"];
-        let expected = Replay::of(&captures, &twice);
+        let expected = Replay::run(&captures, &twice);
         let at = named(&captures);
         let exact =
             [twice[0], twice[1], "cache.prefix=10", "cache.audit=1", "ring.slots=16", "io.burst=1"];
-        let replay = Replay::of(&captures, &exact);
+        let replay = Replay::run(&captures, &exact);
         assert!(replay.series("cached") > 0, "{at}: no hit");
         assert_eq!(replay.summary["cache"]["audits_differ"], 0);
         assert_eq!(replay.summary["labels"], expected.summary["labels"]);

@@ -69,7 +69,7 @@ struct Asked {
 }
 
 impl Asked {
-    fn of(bundle: &Path) -> Asked {
+    fn from_manifest(bundle: &Path) -> Asked {
         let text = std::fs::read_to_string(bundle.join("model.toml")).expect("a manifest");
         let manifest: toml::Table = text.parse().expect("TOML");
         let features = manifest["features"].as_array().expect("a list");
@@ -150,7 +150,7 @@ fn differences(bundle: &Path, asked: &Asked, capture: &Capture) -> Vec<String> {
 
 /// [`differences`] of all captures, two at a time.
 fn assert_series_are_those_of_the_reference(bundle: &Path, captures: &[Capture]) {
-    let asked = Asked::of(bundle);
+    let asked = Asked::from_manifest(bundle);
     let (next, different) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..2 {

@@ -381,7 +381,7 @@ fn a_signal_ends_it_in_order() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    let finished = Finished::of(child.wait_with_output().unwrap()).expect_code(0);
+    let finished = Finished::from_output(child.wait_with_output().unwrap()).expect_code(0);
     drop(pipe);
     assert_eq!(finished.json()["interrupted"], true);
     assert_eq!(finished.json()["packets"], 0);

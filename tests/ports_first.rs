@@ -59,7 +59,7 @@ struct Replayed {
 }
 
 impl Replayed {
-    fn of(bundle: &Path, input: &Path, flows: &Path, options: &[&str]) -> Replayed {
+    fn run(bundle: &Path, input: &Path, flows: &Path, options: &[&str]) -> Replayed {
         let mut replay = common::fenxi(["replay", "--series", "--json", "--flows"]);
         replay.arg(flows).arg("--model").arg(bundle).arg(input);
         let summary = common::run({
@@ -104,7 +104,7 @@ fn a_port_names_a_flow_with_its_first_packet() {
     let flows = dir.path().join("flows.jsonl");
     let tagged = dir.path().join("tagged.pcap");
     let write = ["--write", tagged.to_str().expect("a path")];
-    let replayed = Replayed::of(&bundle, &common::demo(), &flows, &write);
+    let replayed = Replayed::run(&bundle, &common::demo(), &flows, &write);
     let ssh = replayed.of_type("label", 22);
     assert_eq!(ssh.len(), 11, "each flow is named once");
     for label in ssh {
@@ -125,7 +125,7 @@ fn a_port_names_a_flow_with_its_first_packet() {
     assert!(syns.all(|((_, before), (_, after))| before[15] == 0 && after[15] != 0));
     // Without the key the model decides, and nothing is there with the SYN.
     let shipped = ports_first(dir.path(), "protocol", "");
-    let replayed = Replayed::of(&shipped, &common::demo(), &flows, &[]);
+    let replayed = Replayed::run(&shipped, &common::demo(), &flows, &[]);
     assert!(replayed.of_type("label", 22).iter().all(|it| it["decided_by"] != "port"));
 }
 
@@ -139,7 +139,7 @@ fn an_answer_contradicts_a_port() {
     let [input, flows] = ["ssh.pcap", "flows.jsonl"].map(|name| dir.path().join(name));
     // The port of FTP.
     ssh_at(21, &input);
-    let replayed = Replayed::of(&bundle, &input, &flows, &[]);
+    let replayed = Replayed::run(&bundle, &input, &flows, &[]);
     let contradicting = replayed.contradicting();
     assert!(!contradicting.is_empty(), "{}", replayed.summary);
     for flow in &contradicting {
@@ -158,7 +158,7 @@ fn an_answer_contradicts_a_port() {
     assert_eq!(replayed.summary["decided"]["contradicting"], contradicting.len());
     // Where no depth may contradict, none does.
     let never = ports_first(dir.path(), "protocol", "contradiction = [1.0, 1.0, 1.0, 1.0, 1.0]");
-    let replayed = Replayed::of(&never, &input, &flows, &[]);
+    let replayed = Replayed::run(&never, &input, &flows, &[]);
     assert!(replayed.contradicting().is_empty());
     assert_eq!(replayed.of_type("flow", 21).len(), 11);
     assert!(replayed.of_type("flow", 21).iter().all(|it| it["label"] == "FTP_CONTROL"));
@@ -175,7 +175,7 @@ fn ports_first_is_deterministic() {
     let bundle = ports_first(dir.path(), "protocol-int8", LIGHTLY);
     let [input, flows] = ["ssh.pcap", "flows.jsonl"].map(|name| dir.path().join(name));
     ssh_at(443, &input);
-    let of = |options: &[&str]| Replayed::of(&bundle, &input, &flows, options);
+    let of = |options: &[&str]| Replayed::run(&bundle, &input, &flows, options);
     let expected = of(&[]);
     for options in [
         &["--set", "analytics.batch_sizes=[1]", "--set", "io.burst=1"][..],
@@ -216,7 +216,7 @@ fn labels_are_those_that_the_script_says() {
     for (model, port) in [("protocol", 443), ("protocol-int8", 21)] {
         let bundle = ports_first(dir.path(), model, LIGHTLY);
         ssh_at(port, &input);
-        Replayed::of(&bundle, &input, &flows, &[]);
+        Replayed::run(&bundle, &input, &flows, &[]);
         let mut check = Command::new(&python);
         check.arg(root().join("scripts/test/check_labels.py"));
         let output = check.arg(&bundle).arg(&flows).output().expect("Python starts");
@@ -235,7 +235,7 @@ fn explanations_name_the_port_and_the_contradiction() {
     let bundle = ports_first(dir.path(), "protocol", LIGHTLY);
     let [input, flows] = ["ssh.pcap", "flows.jsonl"].map(|name| dir.path().join(name));
     ssh_at(21, &input);
-    let replayed = Replayed::of(&bundle, &input, &flows, &[]);
+    let replayed = Replayed::run(&bundle, &input, &flows, &[]);
     let explained = |flow: &Value| {
         let id = flow["flow_id"].to_string();
         let mut replay = common::fenxi(["replay", "--explain", &id]);

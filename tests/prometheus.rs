@@ -108,7 +108,7 @@ impl Service {
         let child = self.0.take().unwrap();
         kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
         let output = child.wait_with_output().unwrap();
-        common::Finished::of(output).expect_code(0).json()
+        common::Finished::from_output(output).expect_code(0).json()
     }
 }
 
@@ -395,7 +395,7 @@ fn live(lab: &Lab, mode: &str, look: impl FnOnce(Place<'_>, u16, f64)) -> (Value
         std::thread::sleep(Duration::from_millis(25));
     }
     let output = sender.0.take().unwrap().wait_with_output().unwrap();
-    let generated = common::Finished::of(output).expect_code(0).json();
+    let generated = common::Finished::from_output(output).expect_code(0).json();
     let sent = generated["interface"]["sent"].as_f64().unwrap();
     run.wait_for("all has come through", || {
         let samples = scrape(place, port);

@@ -37,7 +37,7 @@ struct Replay {
 }
 
 impl Replay {
-    fn of(capture: &Path, sets: &[&str]) -> Replay {
+    fn run(capture: &Path, sets: &[&str]) -> Replay {
         let dir = tempfile::tempdir().expect("a folder");
         let flows = dir.path().join("flows.jsonl");
         let mut command = common::fenxi_asking_once(["replay", "--series", "--json", "--flows"]);
@@ -198,7 +198,7 @@ fn flows_series_and_verdicts_are_those_of_the_reference() {
         for_each(&reference.counts, |counts| {
             let capture = counts["capture"].as_str().expect("a name");
             let path = reference.folder.join(capture);
-            let replay = Replay::of(&path, REFERENCE_LIFETIMES);
+            let replay = Replay::run(&path, REFERENCE_LIFETIMES);
             replay.assert_conserves(&path);
             assert_counts(capture, &replay, counts);
             if let Some(packets) = counted.as_ref().and_then(|counted| counted.get(capture)) {
@@ -235,9 +235,9 @@ fn sums_balance_whatever_ends_the_flows() {
         for_each(&numbered, |(number, counts)| {
             let capture = counts["capture"].as_str().expect("a name");
             let path = reference.folder.join(capture);
-            Replay::of(&path, &short).assert_conserves(&path);
+            Replay::run(&path, &short).assert_conserves(&path);
             if number % 4 == 0 {
-                Replay::of(&path, &[]).assert_conserves(&path);
+                Replay::run(&path, &[]).assert_conserves(&path);
             }
         });
     }

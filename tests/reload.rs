@@ -113,7 +113,7 @@ impl World {
     }
 
     /// Sum over the samples of a metric that have this label.
-    fn of(&self, metric: &str, label: &str) -> f64 {
+    fn sum_of(&self, metric: &str, label: &str) -> f64 {
         self.sum(metric, |line| line.contains(label))
     }
 
@@ -128,14 +128,15 @@ impl World {
     fn swaps(&self) -> [f64; 3] {
         ["done", "refused", "reverted"].map(|result| {
             let label = format!("result=\"{result}\"");
-            self.of("fenxi_model_swaps_total", &label)
+            self.sum_of("fenxi_model_swaps_total", &label)
         })
     }
 
     /// Waits until a metric has grown since now.
     fn wait_for_more(&self, metric: &str, label: &str) {
-        let before = self.of(metric, label);
-        self.live.wait_for(&format!("more {metric} {label}"), |_| self.of(metric, label) > before);
+        let before = self.sum_of(metric, label);
+        self.live
+            .wait_for(&format!("more {metric} {label}"), |_| self.sum_of(metric, label) > before);
     }
 
     /// Ends the traffic, then the run: nothing may be lost.
@@ -193,7 +194,7 @@ fn what_can_be_applied_is_and_what_is_wrong_changes_nothing() {
     assert!(keys(&same["applied"]).is_empty() && keys(&same["needs_restart"]).is_empty());
     assert!(same["unchanged"].as_u64().unwrap() > 50, "{same}");
     assert_eq!(same["model_swapped"], false);
-    assert_eq!(world.of("fenxi_flows_ended_total", "idle"), 0.0);
+    assert_eq!(world.sum_of("fenxi_flows_ended_total", "idle"), 0.0);
 
     // Another file, too, and a key that has to wait.
     let other = "[tag]\nmode = \"off\"\n[ring]\nslots = 8192";
@@ -223,7 +224,7 @@ fn what_can_be_applied_is_and_what_is_wrong_changes_nothing() {
         }
         world.wait_for_more("fenxi_flows_ended_total", "idle");
     }
-    let reloads = |result: &str| world.of("fenxi_config_reloads_total", result);
+    let reloads = |result: &str| world.sum_of("fenxi_config_reloads_total", result);
     assert_eq!((reloads("applied"), reloads("refused")), (3.0, 3.0));
     assert_eq!(world.swaps(), [0.0, 1.0, 0.0], "one of them named a model");
 
@@ -262,15 +263,15 @@ fn what_nobody_confirms_is_undone() {
     let reply = world.reload(&other, &["--confirm-within", "2s"]);
     assert_eq!(reply["confirm_within_s"], 2);
     assert_eq!(keys(&reply["applied"]), keys_of_it);
-    assert_eq!(world.of("fenxi_model_info", int8), 1.0);
+    assert_eq!(world.sum_of("fenxi_model_info", int8), 1.0);
     assert!(world.live.metric_sum("fenxi_config_unconfirmed_seconds") > 0.0);
     let status = world.ctl(&["status"]).expect_code(0).stdout;
     assert!(status.contains("fenxi ctl confirm"), "{status}");
     world.ctl(&["reload"]).expect_code(69);
-    let reverted = || world.of("fenxi_config_reloads_total", "reverted");
+    let reverted = || world.sum_of("fenxi_config_reloads_total", "reverted");
     world.live.wait_for("it is undone", |_| reverted() == 1.0);
-    assert_eq!(world.of("fenxi_model_info", int8), 0.0);
-    assert_eq!(world.of("fenxi_model_info", "generation=\"2\""), 1.0);
+    assert_eq!(world.sum_of("fenxi_model_info", int8), 0.0);
+    assert_eq!(world.sum_of("fenxi_model_info", "generation=\"2\""), 1.0);
     assert_eq!(world.swaps(), [1.0, 0.0, 1.0]);
     let late = world.ctl(&["confirm"]).expect_code(69);
     assert!(late.stderr.contains("there is no reload"), "{}", late.stderr);
@@ -282,7 +283,7 @@ fn what_nobody_confirms_is_undone() {
     assert_eq!(world.live.metric_sum("fenxi_config_unconfirmed_seconds"), 0.0);
     let reply = world.reload(&other, &[]);
     assert!(keys(&reply["applied"]).is_empty(), "{reply}");
-    assert_eq!(world.of("fenxi_model_info", int8), 1.0);
+    assert_eq!(world.sum_of("fenxi_model_info", int8), 1.0);
     world.wait_for_more("fenxi_series_total", "inferred");
     let swaps = world.swaps();
     assert_eq!(swaps, [2.0, 0.0, 1.0]);
@@ -321,7 +322,7 @@ fn labels_are_those_of_the_model_and_the_confidence_that_a_reload_brings() {
     // A model by hand holds until the next reload, which brings back the configured one.
     let int8 = common::root().join("models/protocol-int8");
     world.ctl(&["model", "load", int8.to_str().unwrap()]).expect_code(0);
-    let info = |label: &str| world.of("fenxi_model_info", label);
+    let info = |label: &str| world.sum_of("fenxi_model_info", label);
     assert_eq!(info("model=\"protocol-int8\""), 1.0);
     assert_eq!(info("generation=\"2\""), 1.0);
     world.wait_for_more(flows, unknown);

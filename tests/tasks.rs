@@ -52,7 +52,7 @@ struct Replay {
 
 impl Replay {
     /// With the series of all flows in the records.
-    fn of(tasks: &[Task], options: &[&str]) -> Replay {
+    fn run(tasks: &[Task], options: &[&str]) -> Replay {
         let dir = tempfile::tempdir().expect("a folder");
         let flows = dir.path().join("flows.jsonl");
         let mut command = Replay::command(tasks, dir.path());
@@ -188,10 +188,10 @@ fn each_task_says_what_its_model_says_alone() {
         return;
     }
     let tasks = [A, B, C];
-    let all = Replay::of(&tasks, &[]);
+    let all = Replay::run(&tasks, &[]);
     all.assert_closed(&tasks);
     for task in tasks {
-        let alone = Replay::of(&[task], &[]);
+        let alone = Replay::run(&[task], &[]);
         let labels = alone.labels(task.name);
         assert!(labels.len() > 50, "{}", task.name);
         assert_eq!(all.labels(task.name), labels, "{}", task.name);
@@ -210,7 +210,7 @@ fn each_task_says_what_its_model_says_alone() {
             assert_eq!(given.map(answer).as_ref(), labels.get(&id), "{flow}");
         }
     }
-    let alone = Replay::of(&[A], &[]);
+    let alone = Replay::run(&[A], &[]);
     for (id, flow) in all.flows() {
         let mut flow = flow.clone();
         let fields = flow.as_object_mut().expect("an object");
@@ -241,7 +241,7 @@ fn whoever_names_a_task_gets_what_its_model_says_alone() {
         let (rules, to) = (format!("policy.rules={rules}"), format!("file:{exported}"));
         let outputs = ["--write", &written, "--ipfix", &to];
         let sets = ["--set", "tag.dscp={}", "--set", &rules];
-        Replay::of(tasks, &[&outputs, &sets, options].concat());
+        Replay::run(tasks, &[&outputs, &sets, options].concat());
         [written, exported].map(|file| std::fs::read(file).expect("an output"))
     };
     let alone = outputs(&[A], "DNS", &[]);
@@ -250,7 +250,7 @@ fn whoever_names_a_task_gets_what_its_model_says_alone() {
     // The label made the difference.
     assert_ne!(outputs(&[C, A], "a.SSH", &second)[0], alone[0]);
     let hosts = |tasks: &[Task], options: &[&str]| -> Vec<Value> {
-        let records = Replay::of(tasks, options).records;
+        let records = Replay::run(tasks, options).records;
         records.into_iter().filter(|record| record["type"] == "host").collect()
     };
     assert_eq!(hosts(&[A, B], &["--set", "hosts.task=b"]), hosts(&[B], &[]));
@@ -288,7 +288,7 @@ fn records_are_the_same_each_time_however_packets_and_threads_fall() {
         B.with("depths = [3, 10]\nwhen = \"a.confidence < 0.95\""),
         C.with("when = \"protocol = tcp and a.label != DNS\""),
     ];
-    let whole = Replay::of(&tasks, &[]);
+    let whole = Replay::run(&tasks, &[]);
     whole.assert_closed(&tasks);
     for options in [
         &[][..],
@@ -298,12 +298,12 @@ fn records_are_the_same_each_time_however_packets_and_threads_fall() {
         &["--set", "pipeline.layout=1:1:2"],
         &["--set", "pipeline.layout=1:2:2"],
     ] {
-        let again = Replay::of(&tasks, options);
+        let again = Replay::run(&tasks, options);
         again.assert_closed(&tasks);
         assert!(again.text == whole.text, "{options:?}");
     }
     for layout in ["2:1:1", "2:2:2", "3:2:1"] {
-        let spread = Replay::of(&tasks, &["--set", &format!("pipeline.layout={layout}")]);
+        let spread = Replay::run(&tasks, &["--set", &format!("pipeline.layout={layout}")]);
         spread.assert_closed(&tasks);
         assert_eq!(lasting(&spread), lasting(&whole), "{layout}");
     }
@@ -350,7 +350,7 @@ fn a_task_is_asked_about_the_flows_that_its_when_means() {
         ("when = \"port = 9\"", |flow| flow["dst_port"] == 9),
     ];
     for task in [B.with(""), C] {
-        let alone = Replay::of(&[task], &[]);
+        let alone = Replay::run(&[task], &[]);
         let (labels, flows) = (alone.labels(task.name), alone.flows());
         let mut asked = 0;
         for (when, means) in cases {
@@ -359,7 +359,7 @@ fn a_task_is_asked_about_the_flows_that_its_when_means() {
             // As another task, as the first one, and as the only one.
             let own = task.with(when);
             for tasks in [vec![A, own], vec![own, A], vec![own]] {
-                let replay = Replay::of(&tasks, &[]);
+                let replay = Replay::run(&tasks, &[]);
                 assert_eq!(replay.labels(task.name), wanted, "{when}");
                 if tasks.len() > 1 {
                     replay.assert_closed(&tasks);
@@ -380,7 +380,7 @@ fn a_sample_is_a_share_and_the_same_for_all_tasks() {
     if !can_run("a_sample_is_a_share_and_the_same_for_all_tasks") {
         return;
     }
-    let alone = Replay::of(&[C], &[]).labels("c");
+    let alone = Replay::run(&[C], &[]).labels("c");
     let mut before = BTreeMap::new();
     for (when, least, most) in [
         ("when = \"sample = 0.2\"", 0.1, 0.3),
@@ -388,7 +388,7 @@ fn a_sample_is_a_share_and_the_same_for_all_tasks() {
         ("when = \"sample = 1\"", 1.0, 1.0),
     ] {
         let cnn = Task { name: "d", model: "fenxi-cnn-k10", keys: when };
-        let replay = Replay::of(&[C.with(when), cnn], &[]);
+        let replay = Replay::run(&[C.with(when), cnn], &[]);
         let labels = replay.labels("c");
         let share = labels.len() as f64 / alone.len() as f64;
         assert!((least..=most).contains(&share), "{when}: {share}");
@@ -406,7 +406,7 @@ fn a_task_is_asked_where_the_label_of_another_says_so() {
     if !can_run("a_task_is_asked_where_the_label_of_another_says_so") {
         return;
     }
-    let (cheap, dear) = (Replay::of(&[A], &[]), Replay::of(&[C], &[]));
+    let (cheap, dear) = (Replay::run(&[A], &[]), Replay::run(&[C], &[]));
     let (of_a, of_c) = (cheap.labels("a"), dear.labels("c"));
     let (data, packets) = (cheap.complete(Task::K), dear.complete(Task::K));
     let midstream = |id: u64| cheap.flows()[&id]["midstream"] == true;
@@ -431,7 +431,7 @@ fn a_task_is_asked_where_the_label_of_another_says_so() {
     ];
     for (when, holds) in wants {
         let tasks = [A, C.with(when)];
-        let replay = Replay::of(&tasks, &[]);
+        let replay = Replay::run(&tasks, &[]);
         replay.assert_closed(&tasks);
         assert_eq!(replay.labels("a"), of_a, "{when}");
         let reach = |id: u64| data.contains(&id) && packets.contains(&id) && !midstream(id);
@@ -443,7 +443,7 @@ fn a_task_is_asked_where_the_label_of_another_says_so() {
         let complete = data.iter().filter(|id| reach(**id)).count() as u64;
         assert_eq!(by_flow + by_label + wanted.len() as u64, complete, "{when}");
         // The other way round in the configuration.
-        let turned = Replay::of(&[C.with(when), A], &[]);
+        let turned = Replay::run(&[C.with(when), A], &[]);
         assert_eq!(turned.labels("c"), wanted, "{when}");
         assert_eq!(turned.labels("a"), of_a, "{when}");
     }
@@ -455,14 +455,14 @@ fn tasks_may_wait_for_one_that_waits() {
     if !can_run("tasks_may_wait_for_one_that_waits") {
         return;
     }
-    let alone = |task: Task| Replay::of(&[task], &[]);
+    let alone = |task: Task| Replay::run(&[task], &[]);
     let (a, b, c) = (alone(A), alone(B), alone(C));
     let tasks = [
         A,
         B.with("depths = [3, 10]\nwhen = \"a.label != DNS\""),
         C.with("when = \"b.confidence < 0.99\""),
     ];
-    let replay = Replay::of(&tasks, &[]);
+    let replay = Replay::run(&tasks, &[]);
     replay.assert_closed(&tasks);
     let (of_a, of_b, of_c) = (a.labels("a"), b.labels("b"), c.labels("c"));
     let is_dns = |id: u64| of_a.get(&id).is_some_and(|(label, ..)| label == "\"DNS\"");
@@ -487,15 +487,15 @@ fn labels_of_a_task_without_records_count_and_are_left_out() {
         return;
     }
     let when = "when = \"a.confidence < 0.97\"";
-    let whole = Replay::of(&[A, C.with(when)], &[]);
+    let whole = Replay::run(&[A, C.with(when)], &[]);
     let quiet = A.with("depths = [3, 5, 10]\nrecords = false");
-    let without = Replay::of(&[quiet, C.with(when)], &[]);
+    let without = Replay::run(&[quiet, C.with(when)], &[]);
     assert!(without.labels("a").is_empty());
     assert!(without.flows().values().all(|flow| flow["label"].is_null()));
     assert_eq!(without.labels("c"), whole.labels("c"));
     assert_eq!(without.task(0)["labels"], whole.task(0)["labels"]);
     let quiet = C.with("when = \"a.confidence < 0.97\"\nrecords = false");
-    let without = Replay::of(&[A, quiet], &[]);
+    let without = Replay::run(&[A, quiet], &[]);
     assert!(without.labels("c").is_empty());
     assert!(without.flows().values().all(|flow| flow["labels"] == serde_json::json!([])));
     assert_eq!(without.task(1)["labels"], whole.task(1)["labels"]);
@@ -508,8 +508,8 @@ fn a_paced_replay_gives_the_same_labels() {
         return;
     }
     let tasks = [A, B, C.with("when = \"a.confidence < 0.97\"")];
-    let whole = Replay::of(&tasks, &[]);
-    let paced = Replay::of(&tasks, &["--speed", "20x"]);
+    let whole = Replay::run(&tasks, &[]);
+    let paced = Replay::run(&tasks, &["--speed", "20x"]);
     paced.assert_closed(&tasks);
     for task in tasks {
         let (labels, known) = (paced.labels(task.name), whole.labels(task.name));
@@ -532,7 +532,7 @@ fn an_explanation_says_why_a_task_was_not_asked() {
         B.with("depths = [3, 10]\nwhen = \"protocol = udp\""),
         C.with("when = \"a.confidence < 0.9\""),
     ];
-    let run = Replay::of(&tasks, &[]);
+    let run = Replay::run(&tasks, &[]);
     let explained = |id: u64| {
         let id = id.to_string();
         Replay::explained(&tasks, &id)
@@ -563,7 +563,7 @@ fn a_model_asked_at_its_first_depth_only_says_what_it_says_there() {
     }
     // Flows that end before the next depth have the answer of this one, sure or not.
     let at_three = |task: Task| -> BTreeMap<u64, Answer> {
-        let replay = Replay::of(&[task], &[]);
+        let replay = Replay::run(&[task], &[]);
         let flows = replay.flows().into_iter().filter(|(_, it)| it["depth"] == 3);
         flows.map(|(id, flow)| (id, answer(flow))).collect()
     };
@@ -577,7 +577,7 @@ fn a_model_asked_at_its_first_depth_only_says_what_it_says_there() {
 #[test]
 fn ports_name_only_flows_that_the_task_is_asked_about() {
     let by_port = |when: &'static str| {
-        let replay = Replay::of(&[A.with(when)], &[]);
+        let replay = Replay::run(&[A.with(when)], &[]);
         let named = replay.flows().into_values();
         named.filter(|flow| flow["decided_by"] == "port").count()
     };

@@ -71,7 +71,7 @@ impl Tagging {
         let mut flows: HashMap<Tuple, VecDeque<Flow>> = HashMap::new();
         for record in common::json_lines(&records) {
             if record["type"] == "flow" {
-                let (tuple, flow) = Flow::of(&record);
+                let (tuple, flow) = Flow::from_record(&record);
                 flows.entry(tuple).or_default().push_back(flow);
             }
         }

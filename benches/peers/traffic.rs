@@ -39,7 +39,7 @@ impl Traffic {
     fn key(&self, flow: u64) -> Key {
         let (addresses, rest) = self.tuple(flow);
         let end = |bits, port| (IpAddr::V4(Ipv4Addr::from_bits(bits)), port);
-        Key::of(
+        Key::from_ends(
             if rest & 1 == 1 { UDP } else { TCP },
             end((addresses >> 32) as u32, (rest >> 48) as u16),
             end(addresses as u32, (rest >> 32) as u16),

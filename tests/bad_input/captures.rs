@@ -25,7 +25,7 @@ fn replay(file: &Path, more: &[&str]) -> Finished {
 fn replay_stdin(file: &Path, more: &[&str]) -> Finished {
     let mut command = fenxi(["replay", "-"]);
     command.args(SIMULATED).args(more).stdin(Stdio::from(File::open(file).unwrap()));
-    Finished::of(command.output().unwrap())
+    Finished::from_output(command.output().unwrap())
 }
 
 /// A folder with one file in it.

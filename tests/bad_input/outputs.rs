@@ -71,7 +71,7 @@ fn a_full_disk_behind_a_standard_stream() {
             true => command.stderr(full).stdout(Stdio::piped()).output(),
             false => command.stdout(full).stderr(Stdio::piped()).output(),
         };
-        Some(Finished::of(finished.unwrap()))
+        Some(Finished::from_output(finished.unwrap()))
     };
     if full_disk().is_none() {
         return crate::common::skip("a_full_disk_behind_a_standard_stream", "/dev/full");
@@ -98,7 +98,7 @@ fn with_short_reader(mut command: Command, bytes: usize) -> Finished {
     let mut stdout = child.stdout.take().unwrap();
     stdout.read_exact(&mut vec![0; bytes]).unwrap();
     drop(stdout);
-    Finished::of(child.wait_with_output().unwrap())
+    Finished::from_output(child.wait_with_output().unwrap())
 }
 
 #[test]
@@ -147,7 +147,11 @@ fn nothing_is_written_over_an_input_or_another_output() {
         }
         let mut command = fenxi(["replay", "-", option, &text(&input)]);
         command.stdin(Stdio::from(fs::File::open(&input).unwrap()));
-        assert_refused(Finished::of(command.output().unwrap()), 64, &["one of the captures"]);
+        assert_refused(
+            Finished::from_output(command.output().unwrap()),
+            64,
+            &["one of the captures"],
+        );
     }
     let (new, dotted) = (text(&dir.path().join("new")), text(&dir.path().join(".").join("new")));
     for other in [&new, &dotted] {

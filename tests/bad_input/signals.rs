@@ -21,7 +21,7 @@ fn interrupt_after_first_line(mut child: Child) -> Finished {
     stdout.read_line(&mut told).unwrap();
     interrupt(&child);
     stdout.read_to_string(&mut told).unwrap();
-    let mut finished = Finished::of(child.wait_with_output().unwrap());
+    let mut finished = Finished::from_output(child.wait_with_output().unwrap());
     finished.stdout = told;
     finished
 }
@@ -73,7 +73,7 @@ fn the_sums_of_an_interrupted_replay_balance() {
         std::thread::sleep(Duration::from_millis(5));
     }
     interrupt(&child);
-    let finished = Finished::of(child.wait_with_output().unwrap()).expect_code(0);
+    let finished = Finished::from_output(child.wait_with_output().unwrap()).expect_code(0);
     let summary = finished.json();
     assert_eq!(summary["interrupted"], true);
     assert_eq!(summary["packets"], sum(&summary["verdicts"]));
@@ -105,7 +105,7 @@ fn standard_input_that_falls_silent_is_interrupted() {
     stdin.write_all(&bytes[..bytes.len() - 3]).unwrap();
     wait_until_ready(&child);
     interrupt(&child);
-    let finished = Finished::of(child.wait_with_output().unwrap()).expect_code(0);
+    let finished = Finished::from_output(child.wait_with_output().unwrap()).expect_code(0);
     drop(stdin);
     assert_eq!(finished.stderr, "");
     assert_eq!(finished.json()["interrupted"], true);

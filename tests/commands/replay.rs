@@ -28,7 +28,7 @@ fn replayed<S: AsRef<OsStr>>(args: &[S]) -> Value {
 fn replayed_stdin(input: File) -> Value {
     let mut command = fenxi_asking_once(["replay", "--json", "-"]);
     command.args(SIMULATED).stdin(Stdio::from(input));
-    Finished::of(command.output().unwrap()).expect_code(0).json()
+    Finished::from_output(command.output().unwrap()).expect_code(0).json()
 }
 
 /// The summary without what differs from run to run.

@@ -263,7 +263,7 @@ impl Live {
         let output = self.child.take().unwrap().wait_with_output().unwrap();
         self.reader.take().unwrap().join().unwrap();
         let stderr = std::mem::take(&mut *self.stderr.lock().unwrap());
-        let finished = Finished { stderr, ..Finished::of(output) };
+        let finished = Finished { stderr, ..Finished::from_output(output) };
         finished.expect_code(code)
     }
 

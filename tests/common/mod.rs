@@ -52,7 +52,7 @@ fn program<I: AsRef<OsStr>>(path: PathBuf, args: impl IntoIterator<Item = I>) ->
 /// Runs to the end with empty standard input.
 pub fn run(mut command: Command) -> Finished {
     let output = command.stdin(Stdio::null()).output().expect("fenxi starts");
-    Finished::of(output)
+    Finished::from_output(output)
 }
 
 /// Receives again where a signal, a stop or a debugger ended the wait: the kernel does not restart
@@ -75,7 +75,7 @@ pub struct Finished {
 }
 
 impl Finished {
-    pub fn of(output: Output) -> Finished {
+    pub fn from_output(output: Output) -> Finished {
         Finished {
             code: output.status.code().unwrap_or(-1),
             stdout: String::from_utf8(output.stdout).expect("stdout is UTF-8"),

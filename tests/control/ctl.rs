@@ -153,7 +153,7 @@ fn drain_ends_a_replay_before_its_time() {
     let mut served = served;
     served.ctl(&["drain"]).expect_code(0);
     let child = served.child.take().unwrap();
-    let summary = Finished::of(child.wait_with_output().unwrap()).expect_code(0).json();
+    let summary = Finished::from_output(child.wait_with_output().unwrap()).expect_code(0).json();
     assert_eq!(summary["interrupted"], true);
     assert!(!dir.exists());
 }
@@ -245,13 +245,13 @@ fn another_user_is_refused() {
     let Some(output) = ctl().ok().filter(|_| is_root()) else {
         return skip(NAME, "root and setpriv");
     };
-    let by_mode = Finished::of(output).expect_code(77);
+    let by_mode = Finished::from_output(output).expect_code(77);
     assert!(by_mode.stderr.contains("permission denied"), "{}", by_mode.stderr);
     // The socket of HTTP has its mode, and is the group's too.
-    let http = Finished::of(ask(&served.http_path()).unwrap()).expect_code(77);
+    let http = Finished::from_output(ask(&served.http_path()).unwrap()).expect_code(77);
     assert!(http.stderr.contains("permission denied"), "{}", http.stderr);
     open(&served.ctl_path(), 0o666);
-    let by_credentials = Finished::of(ctl().unwrap()).expect_code(77);
+    let by_credentials = Finished::from_output(ctl().unwrap()).expect_code(77);
     assert!(by_credentials.stderr.contains("only root"), "{}", by_credentials.stderr);
 }
 

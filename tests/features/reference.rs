@@ -22,7 +22,7 @@ pub struct Series {
 }
 
 impl Series {
-    fn of(lengths: &str, offsets_us: &str, payloads: &str, flags: &str) -> Series {
+    fn parse(lengths: &str, offsets_us: &str, payloads: &str, flags: &str) -> Series {
         let numbers = |text: &str| -> Vec<i64> {
             let numbers = text.split_whitespace();
             numbers.map(|number| number.parse().expect("a number")).collect()
@@ -114,8 +114,8 @@ pub fn captures(data: &Path) -> Vec<Capture> {
             let data = more.remove(&(row.capture.clone(), row.flow));
             let data = data.expect("both tables have the same flows");
             let flow = Flow {
-                packets: Series::of(&row.lengths, &row.offsets_us, &data.payloads, &row.flags),
-                data: Series::of(
+                packets: Series::parse(&row.lengths, &row.offsets_us, &data.payloads, &row.flags),
+                data: Series::parse(
                     &data.data_lengths,
                     &data.data_offsets_us,
                     &data.data_payloads,

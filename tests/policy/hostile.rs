@@ -68,7 +68,7 @@ fn piped(line: &str, times: usize) -> Finished {
         .and_then(|()| (0..times).try_for_each(|_| writeln!(input, "{line}")));
     drop(written.and_then(|()| input.flush()));
     drop(input);
-    Finished::of(child.wait_with_output().unwrap())
+    Finished::from_output(child.wait_with_output().unwrap())
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    pub fn of(record: &serde_json::Value) -> (Tuple, Flow) {
+    pub fn from_record(record: &serde_json::Value) -> (Tuple, Flow) {
         let end = |address: &str, port: &str| {
             let address: IpAddr = record[address].as_str().unwrap().parse().unwrap();
             let octets = match address {

@@ -104,7 +104,7 @@ fn malformed(part: &str, expected: &str) -> FaultsError {
 
 impl Faults {
     /// The faults that apply to a run.
-    pub(crate) fn of(&self, run: u64) -> impl Iterator<Item = Fault> {
+    pub(crate) fn in_run(&self, run: u64) -> impl Iterator<Item = Fault> {
         let faults = self.list.iter().copied();
         let sound = self.until.is_some_and(|until| run > until);
         faults.filter(move |fault| {

@@ -46,7 +46,7 @@ impl FaultyDevice {
         let fails = |fault| {
             matches!(fault, Fault::Error { .. } | Fault::ErrorEvery { .. } | Fault::Vanish { .. })
         };
-        self.faults.of(run).any(fails).then(|| DeviceError::Run {
+        self.faults.in_run(run).any(fails).then(|| DeviceError::Run {
             device: self.requested().to_owned(),
             rows,
             cause: format!("injected fault in run {run}"),
@@ -55,7 +55,7 @@ impl FaultyDevice {
 
     /// The error that replaces the inner device's results.
     fn damage(&self, rows: usize, run: u64) -> Option<DeviceError> {
-        self.faults.of(run).find_map(|fault| match fault {
+        self.faults.in_run(run).find_map(|fault| match fault {
             Fault::Nan { .. } => {
                 Some(DeviceError::NotAProbability { row: 0, class: 0, value: f32::NAN })
             }
@@ -91,7 +91,7 @@ impl FaultyDevice {
     /// When to return the results of a run that the inner device has finished now.
     fn given_at(&self, run: u64, started: Instant) -> Instant {
         let now = Instant::now();
-        let waits = self.faults.of(run).map(|fault| match fault {
+        let waits = self.faults.in_run(run).map(|fault| match fault {
             Fault::Hang { lasts, .. } => lasts,
             Fault::Slow { factor } => (now - started).saturating_mul(factor),
             _ => Duration::ZERO,

@@ -126,7 +126,7 @@ impl DeviceSpec {
             library: None,
             plugin: None,
             sizes,
-            thresholds: Thresholds::of(bundle),
+            thresholds: Thresholds::from_bundle(bundle),
             simulated: Profile::default(),
         }
     }

@@ -16,7 +16,7 @@ pub struct Thresholds {
 
 impl Thresholds {
     /// Uses the bundle's `min_confidence` for every class.
-    pub fn of(bundle: &Bundle) -> Self {
+    pub fn from_bundle(bundle: &Bundle) -> Self {
         let (labels, columns) = (bundle.labels().len(), bundle.shape().classes);
         Self::new(bundle.min_confidence(), labels, columns)
     }

@@ -43,7 +43,7 @@ pub enum Round {
 }
 
 impl Round {
-    pub(crate) fn of(worked: bool, seen: bool) -> Round {
+    pub(crate) fn new(worked: bool, seen: bool) -> Round {
         match seen {
             _ if worked => Round::Worked,
             true => Round::Seen,
@@ -126,7 +126,7 @@ impl Manager {
         let works = self.tasks.iter_mut().map(Task::take_work_ns);
         let work_ns = works.fold(0, u64::saturating_add);
         self.hold_up.round_over(now_ns, work_ns);
-        Round::of(worked, seen)
+        Round::new(worked, seen)
     }
 
     /// Tells the tasks if the thread was held up. This comes before the labels of batches that came
@@ -146,7 +146,7 @@ impl Manager {
         let changes = Some(self.tasks.iter().map(Task::changes).sum());
         if self.controlled_at != changes {
             set_priorities(&mut self.priorities, &self.tasks);
-            self.control = Control::of(&mut self.tasks, self.control.take(), now_ns);
+            self.control = Control::new(&mut self.tasks, self.control.take(), now_ns);
             self.controlled_at = changes;
         }
         if let Some(control) = &mut self.control {

@@ -158,7 +158,7 @@ impl Task {
             self.rings.set_largest_batch(self.dispatch.largest());
         }
         let nothing_waited = self.rings.waiting() == 0;
-        let seen = self.rings.look(now_ns, decided, &mut self.cache, &mut self.labelling);
+        let seen = self.rings.poll(now_ns, decided, &mut self.cache, &mut self.labelling);
         if nothing_waited && self.rings.waiting() > 0 {
             self.timer_ns = now_ns;
         }

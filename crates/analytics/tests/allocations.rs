@@ -87,12 +87,12 @@ struct World {
 impl World {
     /// One task with two devices that do `batches` batches each.
     fn new(policy: Policy, prefix: usize, batches: usize) -> Self {
-        Self::of(&[policy], prefix, batches)
+        Self::with_tasks(&[policy], prefix, batches)
     }
 
     /// Tasks with these policies, one or two. All devices are on one lane, and the second task is
     /// asked where the first is unsure, which it always is.
-    fn of(policies: &[Policy], prefix: usize, batches: usize) -> Self {
+    fn with_tasks(policies: &[Policy], prefix: usize, batches: usize) -> Self {
         let words = || (0..FLOWS).map(|_| LabelWord::new()).collect();
         let words = Arc::new(Words([words(), words()]));
         let mut producers = Vec::new();
@@ -203,7 +203,7 @@ fn tasks_that_share_devices_and_wait_for_each_other_allocate_nothing() {
         [slo, slo],
         [on_off, on_off],
     ] {
-        let mut world = World::of(&policies, 0, usize::MAX);
+        let mut world = World::with_tasks(&policies, 0, usize::MAX);
         assert_eq!(allocations(&mut world), 0, "{policies:?}");
         for task in world.manager.tasks() {
             let counters = task.counters();

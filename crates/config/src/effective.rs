@@ -51,7 +51,7 @@ fn as_text<S: serde::Serializer>(origin: &Origin, serializer: S) -> Result<S::Ok
 }
 
 impl Effective {
-    pub(crate) fn of(settings: &Settings) -> Effective {
+    pub(crate) fn new(settings: &Settings) -> Effective {
         let mut config = Vec::new();
         for section in &settings.sections {
             for (at, table) in settings.tables(section.name).enumerate() {

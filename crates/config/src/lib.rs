@@ -70,7 +70,7 @@ pub struct Loaded {
 impl Loaded {
     /// Key by key with origins.
     pub fn effective(&self) -> Effective {
-        Effective::of(&self.settings)
+        Effective::new(&self.settings)
     }
 
     /// As it is for live traffic.

@@ -121,7 +121,7 @@ words! {
 
 impl Direction {
     /// By whether originator and responder are in the networks.
-    pub fn of(originator_is_in: bool, responder_is_in: bool) -> Direction {
+    pub fn from_ends(originator_is_in: bool, responder_is_in: bool) -> Direction {
         match (originator_is_in, responder_is_in) {
             (true, false) => Direction::Out,
             (false, true) => Direction::In,

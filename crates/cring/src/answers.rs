@@ -165,7 +165,7 @@ mod tests {
         Label::Class { class, confidence, source: Source::Model, model: 0 }
     }
 
-    fn of(labels: &[Label]) -> Answers {
+    fn answers(labels: &[Label]) -> Answers {
         resolve(&DEPTHS, 3, |depth| labels.get(usize::from(depth)).copied())
     }
 

@@ -86,7 +86,7 @@ impl Cores {
     /// Automatic: one core each, from the second on, if one is left for the threads that are not
     /// pinned. Otherwise no thread is pinned, because threads that poll on the same core would
     /// starve each other.
-    pub fn of(config: &Config) -> Cores {
+    pub fn from_config(config: &Config) -> Cores {
         Cores::deal(threads_of(config), &config.pipeline.cores, &usable())
     }
 

@@ -48,7 +48,7 @@ fn frames_over_a_unix_socket_get_labels_and_records() {
     let tasks = OpenTask::open_all(&config, None).unwrap();
     let options =
         FlowOptions { effect: Effect::Arrival, record_series: flowmgr::SeriesShare::NONE };
-    let cores = Cores::of(&config);
+    let cores = Cores::from_config(&config);
     let mut pipelines = Pipelines::for_replay(&config, &tasks, &cores, options).unwrap();
     let (_, manager) = pipelines.flow_managers.remove(0);
     let (_, analytics) = pipelines.analytics.remove(0);

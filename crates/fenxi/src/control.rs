@@ -261,7 +261,7 @@ impl Plane {
     /// The run in a few figures, in one line.
     pub async fn status_line(&self) -> String {
         let collector = self.collected().await;
-        overview::line(&overview::of(&self.view(&collector, RuleTotals::default())))
+        overview::line(&overview::build(&self.view(&collector, RuleTotals::default())))
     }
 
     pub async fn health(&self) -> Health {
@@ -333,7 +333,7 @@ impl Plane {
         let collector = self.collected().await;
         let view = self.view(&collector, RuleTotals::default());
         let history = self.history.lock().await;
-        top::of(&view, &mut tables, &history, rows).await
+        top::build(&view, &mut tables, &history, rows).await
     }
 
     /// Why a flow has its label, or none.
@@ -348,7 +348,7 @@ impl Plane {
         };
         let Some((subject, others)) = found else {
             let collector = self.collected().await;
-            let overview = overview::of(&self.view(&collector, RuleTotals::default()));
+            let overview = overview::build(&self.view(&collector, RuleTotals::default()));
             return Reply::refused(Code::NotFound, explain::nowhere(&query, &overview));
         };
         let written = {
@@ -437,7 +437,7 @@ impl Plane {
             uptime_s: view.uptime.as_secs_f64(),
             unconfirmed_s: view.run_state.unconfirmed().map(|left| left.as_secs_f64()),
             checks: view.health.ready.clone(),
-            overview: overview::of(&view),
+            overview: overview::build(&view),
             figures: figures(&view),
         }
     }

@@ -50,7 +50,7 @@ use source::Source;
 pub fn run(config: &Config, args: &ReplayArgs) -> Result<Outcome, Failure> {
     outputs::check(args, config)?;
     check_write(config, args)?;
-    let cores = Cores::of(config);
+    let cores = Cores::from_config(config);
     cores.check()?;
     let workers = config.pipeline.instances * config.pipeline.layout.flow_managers;
     let (run, events) = Run::new(workers, 0);
@@ -207,7 +207,7 @@ fn open_sinks(
     names: &Arc<[TaskNames]>,
     recent: &RecentFlows,
 ) -> Result<Arc<Sinks>, Failure> {
-    let hosts = SharedHosts::of(config, tasks);
+    let hosts = SharedHosts::from_config(config, tasks);
     Sinks::start(&sinks::Start {
         config,
         names,

@@ -73,7 +73,7 @@ impl Plan<'_> {
 /// point.
 pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let config = plan.config;
-    let cores = Cores::of(config);
+    let cores = Cores::from_config(config);
     cores.check()?;
     let tasks = OpenTask::open_all(config, None)?;
     let bundle = &tasks[0].bundle;
@@ -137,7 +137,7 @@ fn open(
         .map(Arc::new);
     // No thread runs yet, and everything that needs more privileges is open.
     privileges::drop_unneeded(plan, tasks)?;
-    let hosts = SharedHosts::of(config, tasks);
+    let hosts = SharedHosts::from_config(config, tasks);
     let recent = RecentFlows::new();
     let sinks = Sinks::start(&sinks::Start {
         config,

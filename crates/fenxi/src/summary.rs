@@ -47,7 +47,7 @@ printed! {
         let (flow, sums) = (&outcome.flows, &outcome.series());
         let (all_packets, wall) = (flow.verdicts.total(), outcome.wall.as_secs_f64());
         let all_bytes = outcome.bytes + flow.merged.header_bytes;
-        let verdict = |it: Verdict| (it.name().to_owned(), json!(flow.verdicts.of(it)));
+        let verdict = |it: Verdict| (it.name().to_owned(), json!(flow.verdicts.get(it)));
     ] {
         pipeline: Pipeline = Pipeline::new(outcome),
         packets: u64 = all_packets,
@@ -205,10 +205,10 @@ struct Batches {
 printed! {
     /// Shares, 0 to 1.
     Coverage(sums: &flowmgr::Counters) [
-        let labelled = sums.verdicts.of(Verdict::Labelled);
+        let labelled = sums.verdicts.get(Verdict::Labelled);
         let reported = sums.flows_ended[EndReason::Active as usize];
         let ended = sums.flows_ended.iter().sum::<u64>() - reported;
-        let all_packets = labelled + sums.verdicts.of(Verdict::Unlabelled);
+        let all_packets = labelled + sums.verdicts.get(Verdict::Unlabelled);
     ] {
         /// Share of flows with a label.
         flows: f64 = share(sums.flows_labelled().iter().sum(), ended),

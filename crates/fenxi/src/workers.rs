@@ -79,7 +79,7 @@ impl WorkerStart<'_> {
                 ..Hooks::default()
             };
             if self.is_watched {
-                let empty = || FlowSnapshot::of(manager.counters(), io.ports.len());
+                let empty = || FlowSnapshot::new(manager.counters(), io.ports.len());
                 let (telemetry, watched) = Watched::new(thread.clone(), core, empty);
                 hooks.telemetry = Some(telemetry);
                 threads.watched.push(watched);
@@ -143,7 +143,7 @@ impl WorkerStart<'_> {
                 },
             };
             if self.is_watched {
-                let empty = || AnalyticsSnapshot::of(&manager);
+                let empty = || AnalyticsSnapshot::from_manager(&manager);
                 let (telemetry, watcher) = Watched::new(thread.clone(), core, empty);
                 hooks.telemetry = Some(telemetry);
                 watched.push(watcher);

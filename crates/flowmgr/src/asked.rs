@@ -44,7 +44,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    fn of(source_is_in: bool, destination_is_in: bool) -> Direction {
+    fn from_ends(source_is_in: bool, destination_is_in: bool) -> Direction {
         match (source_is_in, destination_is_in) {
             (true, false) => Direction::Out,
             (false, true) => Direction::In,
@@ -126,7 +126,7 @@ impl Asked {
             && any(self.in_ports.is_empty(), &|| self.in_ports.contains(&flow.in_port))
             && any(self.directions.is_empty(), &|| {
                 let is_in = |(address, _)| inside.has(address);
-                let direction = Direction::of(is_in(flow.source), is_in(flow.destination));
+                let direction = Direction::from_ends(is_in(flow.source), is_in(flow.destination));
                 self.directions.contains(&direction)
             })
             && self.sample.is_none_or(|share| u32::from(flow.sample) < share)

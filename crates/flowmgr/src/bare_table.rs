@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn finds_what_was_inserted_and_nothing_else() {
         let end = |host: u32, port| (std::net::Ipv4Addr::from_bits(host).into(), port);
-        let key = |host| Key::of(UDP, end(host, 1000), end(0x0a00_0001, 53));
+        let key = |host| Key::from_ends(UDP, end(host, 1000), end(0x0a00_0001, 53));
         let mut table = BareTable::new(1000, 64, 7).unwrap();
         for host in 0..1000 {
             assert!(table.insert(&key(host)));

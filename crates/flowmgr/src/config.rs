@@ -83,7 +83,7 @@ impl SeriesShare {
     const WHOLE: u32 = 1 << 16;
 
     /// A share from 0 to 1, in steps of 1/65,536; more than 0 is one step at least.
-    pub fn of(share: f64) -> SeriesShare {
+    pub fn new(share: f64) -> SeriesShare {
         let steps = (share.clamp(0.0, 1.0) * f64::from(SeriesShare::WHOLE)).ceil();
         SeriesShare(steps as u32)
     }
@@ -214,12 +214,12 @@ mod tests {
 
     #[test]
     fn a_share_of_the_flows_has_its_series_recorded() {
-        let of = |share: f64| (0..100_000).filter(|id| SeriesShare::of(share).has(*id)).count();
+        let of = |share: f64| (0..100_000).filter(|id| SeriesShare::new(share).has(*id)).count();
         assert_eq!((of(0.0), of(1.0)), (0, 100_000));
         for share in [0.001, 0.1, 0.5] {
             let expected = share * 1e5;
             assert!((of(share) as f64 - expected).abs() < 0.02 * expected, "{share}");
         }
-        assert!(!SeriesShare::of(1e-9).is_none(), "a little is not nothing");
+        assert!(!SeriesShare::new(1e-9).is_none(), "a little is not nothing");
     }
 }

@@ -225,7 +225,7 @@ pub(crate) struct Lifetimes {
 
 impl Lifetimes {
     /// `lag_s`: a flow's packets may be reported this many seconds late, so it ends as much later.
-    pub fn of(settings: &Settings, lag_s: u16) -> Lifetimes {
+    pub fn new(settings: &Settings, lag_s: u16) -> Lifetimes {
         let later = |timeout_s: u16| match timeout_s {
             0 => 0,
             _ => timeout_s + lag_s,

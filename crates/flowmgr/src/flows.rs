@@ -58,7 +58,7 @@ impl Flows {
         let entries = config.max_flows + SPARE_ENTRIES;
         let lag_s = config.counts_lag_s();
         let samples_live = config.behaviour.is_some() && config.effect == Effect::Arrival;
-        let lifetimes = Lifetimes::of(&config.settings, lag_s);
+        let lifetimes = Lifetimes::new(&config.settings, lag_s);
         let bulk_bytes = config.behaviour.map(|bounds| bounds.bulk_bytes);
         let counters = Counters::new(&config.tasks);
         Ok(Flows {
@@ -91,7 +91,7 @@ impl Flows {
         std::mem::swap(&mut self.settings.actions, &mut settings.actions);
         // Each flow looks its action up again at its next packet.
         self.policy = self.policy.next();
-        self.lifetimes = Lifetimes::of(&self.settings, self.lag_s);
+        self.lifetimes = Lifetimes::new(&self.settings, self.lag_s);
         self.sweep.set_pace(sweep_period_us(self.samples_live, self.lifetimes));
         self.active = ActiveTimeout::new(self.settings.active_timeout_s);
     }

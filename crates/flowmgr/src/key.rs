@@ -55,7 +55,7 @@ impl Key {
 
     /// The key of a packet of `protocol` (TCP or UDP) between two addresses of one
     /// family.
-    pub fn of(protocol: u8, source: (IpAddr, u16), destination: (IpAddr, u16)) -> Key {
+    pub fn from_ends(protocol: u8, source: (IpAddr, u16), destination: (IpAddr, u16)) -> Key {
         let words = |address| match address {
             IpAddr::V4(address) => [u64::from(address.to_bits()), 0],
             IpAddr::V6(address) => {

@@ -144,7 +144,7 @@ pub(crate) struct View<'a> {
 impl View<'_> {
     /// Reads flows from hashed bucket `from` on, about `most` of them, at most as many as `rows`
     /// has room for. Returns the bucket to go on from; `None` at the table's end.
-    pub fn look(&self, from: u32, most: usize, rows: &mut Vec<FlowLook>) -> Option<u32> {
+    pub fn read_flows(&self, from: u32, most: usize, rows: &mut Vec<FlowLook>) -> Option<u32> {
         let room = rows.capacity().min(rows.len().saturating_add(most));
         let mut heads = from..self.flows.table.buckets();
         while let Some(head) = self.flows.table.in_use_from(heads.start, heads.end) {

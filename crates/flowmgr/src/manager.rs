@@ -376,8 +376,8 @@ impl<P: Part> Manager<P> {
 
     /// Reads flows from hashed bucket `from` on, about `most` of them, at most as many as `rows`
     /// has room for. Returns the bucket to go on from; `None` at the table's end.
-    pub fn look(&self, from: u32, most: usize, rows: &mut Vec<FlowLook>) -> Option<u32> {
-        self.view(|view| view.look(from, most, rows))
+    pub fn read_flows(&self, from: u32, most: usize, rows: &mut Vec<FlowLook>) -> Option<u32> {
+        self.view(|view| view.read_flows(from, most, rows))
     }
 
     /// Looks for a flow among the next `most` flows, from bucket `from` on.

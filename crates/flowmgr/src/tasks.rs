@@ -92,7 +92,7 @@ pub(crate) struct Tasks {
 
 impl Tasks {
     /// The tasks of a checked configuration. `number_of` gives units the numbers that series have.
-    pub fn of(config: &mut Config, number_of: impl Fn(Unit) -> usize) -> Tasks {
+    pub fn new(config: &mut Config, number_of: impl Fn(Unit) -> usize) -> Tasks {
         let (mut all, mut depths): (Vec<Task>, Vec<AtDepth>) = (Vec::new(), Vec::new());
         for (task, config) in (0..).map(TaskId).zip(std::mem::take(&mut config.tasks)) {
             let ks = config.depths.iter().map(|depth| depth.k);

@@ -115,7 +115,7 @@ cring::counters! {
 
 impl Verdicts {
     /// Packets that got this verdict.
-    pub fn of(&self, verdict: Verdict) -> u64 {
+    pub fn get(&self, verdict: Verdict) -> u64 {
         self.packets[verdict as usize]
     }
 
@@ -172,8 +172,8 @@ mod tests {
         }
         verdicts.count(Verdict::Fragment);
         verdicts.retract_labelled(3);
-        assert_eq!(verdicts.of(Verdict::Labelled), 2);
-        assert_eq!(verdicts.of(Verdict::Unlabelled), 3);
+        assert_eq!(verdicts.get(Verdict::Labelled), 2);
+        assert_eq!(verdicts.get(Verdict::Unlabelled), 3);
         assert_eq!(verdicts.total(), 6);
     }
 }

@@ -186,7 +186,7 @@ impl World {
     fn count(&mut self, flows: Range<u16>, packets: u64) -> usize {
         let ends = |flow| {
             let (client, server) = ([192, 0, 2, 1].into(), [198, 51, 100, 1].into());
-            Key::of(6, (client, flow), (server, 80))
+            Key::from_ends(6, (client, flow), (server, 80))
         };
         let is_known = |flow: &u16| {
             self.manager.count(&Counted {
@@ -310,7 +310,7 @@ fn a_look_at_the_table_allocates_nothing() {
         let mut from = Some(0);
         while let Some(next) = from {
             rows.clear();
-            from = world.manager.look(next, usize::MAX, &mut rows);
+            from = world.manager.read_flows(next, usize::MAX, &mut rows);
             seen += rows.len();
             let missing = flowmgr::Wanted::Id(u64::MAX);
             let _ = world.manager.look_for(next, 64, &missing);

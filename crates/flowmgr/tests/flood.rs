@@ -295,7 +295,7 @@ fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Out
     let ended: u64 = counters.flows_ended.iter().sum();
     let kept = (manager.flows_alive() + manager.flows_unrecorded()) as u64;
     assert_eq!(counters.flows_begun.total(), ended + kept);
-    assert_eq!(counters.verdicts.of(Verdict::TableFull), 0);
+    assert_eq!(counters.verdicts.get(Verdict::TableFull), 0);
     outcome
 }
 

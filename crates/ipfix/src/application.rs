@@ -103,15 +103,15 @@ fn is_unsafe(c: char) -> bool {
 mod tests {
     use super::*;
 
-    fn of(labels: &[&str]) -> Applications {
+    fn applications(labels: &[&str]) -> Applications {
         let labels: Vec<String> = labels.iter().map(|&label| label.to_owned()).collect();
         Applications::new(&labels)
     }
 
     #[test]
     fn a_label_keeps_its_number_whatever_model_it_is_of() {
-        let one = of(&["TLS", "DNS", "unknown"]);
-        let other = of(&["DNS", "SSH", "HTTP", "TLS"]);
+        let one = applications(&["TLS", "DNS", "unknown"]);
+        let other = applications(&["DNS", "SSH", "HTTP", "TLS"]);
         assert_eq!(one.id(0), other.id(3));
         assert_eq!(one.id(1), other.id(0));
         assert_ne!(one.id(0), one.id(1));
@@ -124,7 +124,7 @@ mod tests {
     fn no_two_labels_have_one_number_and_none_has_that_of_no_label() {
         // Found by search: two names whose hashes agree in 24 bits.
         let (a, b) = collision();
-        let (one, other) = (of(&[&a, &b]), of(&[&b, &a]));
+        let (one, other) = (applications(&[&a, &b]), applications(&[&b, &a]));
         assert_ne!(one.id(0), one.id(1));
         assert_eq!((one.id(0), one.id(1)), (other.id(1), other.id(0)));
         assert_eq!(one.id(2), ApplicationId::UNLABELLED, "no such class");
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn hostile_names_are_bounded_and_print_nothing_but_themselves() {
         let long = "ü".repeat(100);
-        let names = of(&["a\u{1b}[31mb\n\0", &long, "", "\u{202e}gpj"]);
+        let names = applications(&["a\u{1b}[31mb\n\0", &long, "", "\u{202e}gpj"]);
         let names: Vec<&str> = names.table().map(|(_, name)| name).collect();
         assert_eq!(names[0], UNLABELLED);
         assert_eq!(names[1], "a?[31mb??");

@@ -182,7 +182,7 @@ pub struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    pub fn of<'a>(packet: &Packet, kept: &'a [u8]) -> Frame<'a> {
+    pub fn from_packet<'a>(packet: &Packet, kept: &'a [u8]) -> Frame<'a> {
         Frame {
             time_us: packet.time_us,
             captured: packet.captured,
@@ -234,7 +234,7 @@ impl From<&Counted> for FlowCount {
 impl From<&FlowCount> for Counted {
     fn from(flow: &FlowCount) -> Counted {
         Counted {
-            key: Key::of(flow.protocol, flow.ends[0], flow.ends[1]),
+            key: Key::from_ends(flow.protocol, flow.ends[0], flow.ends[1]),
             packets: flow.packets,
             bytes: flow.bytes,
             generation: flow.generation,

@@ -21,7 +21,7 @@ type Parsed = (Result<Headers, Verdict>, Option<Segments>);
 fn parse(link: u16, gso: Gso, frame: &[u8]) -> Parsed {
     let headers = wire::parse(link, frame);
     let segments = match &headers {
-        Ok(headers) => Segments::of(gso, frame, headers),
+        Ok(headers) => Segments::new(gso, frame, headers),
         Err(_) => None,
     };
     (headers, segments)
@@ -38,7 +38,7 @@ impl Keeper {
     pub fn frames<'a>(&mut self, data: &'a [u8], packets: &[Packet]) -> Vec<Frame<'a>> {
         let frames = packets.iter().map(|packet| {
             let captured = &data[packet.at..][..packet.captured as usize];
-            Frame::of(packet, self.kept(packet.link, packet.gso, captured))
+            Frame::from_packet(packet, self.kept(packet.link, packet.gso, captured))
         });
         frames.collect()
     }

@@ -29,7 +29,7 @@ impl Managers {
             cores: Vec::new(),
         };
         let flow = flowmgr::Config { record_series, ..header.flow.clone() };
-        let packets = PacketSide::of(&flow, &pipeline, header.ring_slots, header.names())
+        let packets = PacketSide::new(&flow, &pipeline, header.ring_slots, header.names())
             .map_err(|error| error.to_string())?;
         let flow = packets.flow_managers.into_iter();
         Ok(Managers {

@@ -48,7 +48,7 @@ impl Recorder {
     ) -> Result<Vec<(Thread, analytics::Manager)>, dataplane::Error> {
         for (manager, opened) in (0..).zip(&mut opened) {
             let tasks = opened.tasks.iter_mut().map(|task| {
-                let devices = task.accelerators.iter_mut().map(DeviceFacts::of);
+                let devices = task.accelerators.iter_mut().map(DeviceFacts::new);
                 let devices = devices.collect();
                 self.wrap(&mut task.accelerators);
                 let config = TaskConfig(task.config.clone());
@@ -265,7 +265,7 @@ impl SeriesRecorder for SeriesSteps {
     ) -> Result<(), Refused> {
         if self.thread.is_open {
             let model = standby.model.as_mut().map(|model| {
-                let devices = model.accelerators.iter_mut().map(DeviceFacts::of);
+                let devices = model.accelerators.iter_mut().map(DeviceFacts::new);
                 (devices.collect(), model.generation)
             });
             let change = change.filter(|_| standby.settings.is_some()).cloned();

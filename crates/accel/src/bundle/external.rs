@@ -152,7 +152,7 @@ impl From<Malformed> for Found {
 /// message that it is part of.
 fn visit(message: Message, bytes: &[u8], depth: usize) -> Result<(), Found> {
     let depth = depth.checked_sub(1).ok_or(Found::Deep)?;
-    for field in Fields::of(bytes) {
+    for field in Fields::new(bytes) {
         match (field?, message) {
             ((number, Value::Bytes(inside)), _) => match message.field(number) {
                 Contents::Plain => {}
@@ -226,7 +226,7 @@ fn check_compiled(bytes: &[u8]) -> Result<(), Found> {
     let is_mode =
         |entry: &&[u8]| contents(entry, attribute::NAME).any(|name| name == b"embed_mode");
     let is_embedded = |entry: &[u8]| {
-        let numbers = Fields::of(entry).filter_map(|field| match field {
+        let numbers = Fields::new(entry).filter_map(|field| match field {
             Ok((attribute::I, Value::Number(number))) => Some(number),
             _ => None,
         });
@@ -242,7 +242,7 @@ fn check_compiled(bytes: &[u8]) -> Result<(), Found> {
 
 /// The contents of every field with this number.
 fn contents(bytes: &[u8], wanted: u32) -> impl Iterator<Item = &[u8]> {
-    Fields::of(bytes).filter_map(move |field| match field {
+    Fields::new(bytes).filter_map(move |field| match field {
         Ok((number, Value::Bytes(contents))) if number == wanted => Some(contents),
         _ => None,
     })

@@ -26,7 +26,7 @@ pub(super) enum Value<'a> {
 pub(super) struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
-    pub fn of(message: &'a [u8]) -> Self {
+    pub fn new(message: &'a [u8]) -> Self {
         Self(message)
     }
 
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     fn read(bytes: &[u8]) -> Result<Vec<(u32, Value<'_>)>, Malformed> {
-        Fields::of(bytes).collect()
+        Fields::new(bytes).collect()
     }
 
     #[test]

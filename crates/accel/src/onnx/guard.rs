@@ -66,7 +66,7 @@ impl Guard {
 
     /// Stops the run if it is late at two looks in a row. One is not enough, because the whole
     /// process may have been suspended.
-    fn look(&self, most: Option<Duration>) {
+    fn end_if_late(&self, most: Option<Duration>) {
         let began_us = self.began_us.load(Ordering::Acquire);
         let limit_us = match self.limit_us.load(Ordering::Relaxed) {
             0 => u64::MAX,
@@ -89,7 +89,7 @@ impl Guard {
 pub fn stop_late_runs(most: Option<Duration>) {
     let guards = GUARDS.lock().unwrap_or_else(PoisonError::into_inner);
     for guard in guards.iter().filter_map(Weak::upgrade) {
-        guard.look(most);
+        guard.end_if_late(most);
     }
 }
 

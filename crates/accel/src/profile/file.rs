@@ -194,7 +194,7 @@ impl ProfileFile {
             Err(format!("schema_version is {found}, {SCHEMA_VERSION} is known"))
         } else if !sound(file.t0_us) || !sound(file.t1_us) {
             Err("t0_us and t1_us are to be numbers from 0".to_owned())
-        } else if let Some(measured) = Measured::of(file.points.clone()) {
+        } else if let Some(measured) = Measured::from_points(file.points.clone()) {
             // Both follow from the rest, so what the file says of them is not trusted, and older
             // files need not say it.
             file.batchiness = measured.batchiness(file.profile());
@@ -234,7 +234,7 @@ mod tests {
         ProfileFile {
             device: "fast".to_owned(),
             provider: "cpu".to_owned(),
-            ..ProfileFile::new(bundle, &Measured::of(points.to_vec()).unwrap())
+            ..ProfileFile::new(bundle, &Measured::from_points(points.to_vec()).unwrap())
         }
     }
 

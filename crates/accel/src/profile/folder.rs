@@ -204,7 +204,7 @@ mod tests {
             min_us: us,
             runs: 5,
         });
-        let measured = Measured::of(points.to_vec()).unwrap();
+        let measured = Measured::from_points(points.to_vec()).unwrap();
         ProfileFile::for_folder(bundle, &measured, key, "OpenVINOExecutionProvider", "here")
     }
 

@@ -148,7 +148,7 @@ pub(super) fn point(rows: usize, mut times: Vec<f64>) -> Point {
 
 impl Measured {
     /// Sorts the points. None if there are none, or if one is not positive or occurs twice.
-    pub(super) fn of(mut points: Vec<Point>) -> Option<Self> {
+    pub(super) fn from_points(mut points: Vec<Point>) -> Option<Self> {
         let positive = |point: &Point| {
             let times = [point.median_us, point.min_us];
             point.rows > 0 && times.iter().all(|us| us.is_finite() && *us > 0.0)
@@ -247,7 +247,7 @@ mod tests {
     fn measured(points: &[(usize, f64)]) -> Measured {
         let points =
             points.iter().map(|&(rows, us)| Point { rows, median_us: us, min_us: us, runs: 1 });
-        Measured::of(points.collect()).unwrap()
+        Measured::from_points(points.collect()).unwrap()
     }
 
     #[test]
@@ -315,7 +315,7 @@ mod tests {
             vec![point(1, 0.0)],
             vec![point(1, 1.0), point(1, 2.0)],
         ] {
-            assert_eq!(Measured::of(bad), None);
+            assert_eq!(Measured::from_points(bad), None);
         }
     }
 

@@ -98,7 +98,7 @@ mod tests {
             min_us: us(rows),
             runs: 1,
         });
-        Measured::of(points.collect()).unwrap()
+        Measured::from_points(points.collect()).unwrap()
     }
 
     #[test]

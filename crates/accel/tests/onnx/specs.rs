@@ -52,7 +52,7 @@ fn a_class_has_a_threshold_of_its_own() {
         let (results, _) = run(&mut device, rows).unwrap();
         results.iter().map(|result| result.class).collect()
     };
-    let mut thresholds = Thresholds::of(&bundle);
+    let mut thresholds = Thresholds::from_bundle(&bundle);
     assert_eq!(thresholds.get(0), bundle.min_confidence());
     thresholds.all(0.0);
     let before = classes(thresholds.clone());

@@ -26,7 +26,7 @@ pub(super) struct Control {
 impl Control {
     /// `None` unless some task has a goal. Continues from the controller before, and gives tasks
     /// their plans at once, because their old ones may be far too long for a new goal.
-    pub fn of(tasks: &mut [Task], before: Option<Control>, now_ns: u64) -> Option<Control> {
+    pub fn new(tasks: &mut [Task], before: Option<Control>, now_ns: u64) -> Option<Control> {
         tasks.iter_mut().for_each(|task| task.dispatch_mut().spread(0, None));
         let mut kinds = tasks.iter().filter_map(|task| match task.terms().policy {
             Policy::Slo { .. } => Some(Kind::Slo),

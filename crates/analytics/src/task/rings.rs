@@ -159,7 +159,7 @@ impl Rings {
 
     /// Looks at what is new in the rings, in turn. Returns whether there was anything. `decided`
     /// counts the labels of all tasks of the manager.
-    pub(super) fn look(
+    pub(super) fn poll(
         &mut self,
         now_ns: u64,
         decided: u64,

@@ -93,7 +93,7 @@ impl World {
         );
         let left = self.model.unrecorded();
         ensure!(left == 0, "{left} packets in no record");
-        let labelled = (counters.verdicts.of(Verdict::Labelled), counters.labelled_bytes);
+        let labelled = (counters.verdicts.get(Verdict::Labelled), counters.labelled_bytes);
         ensure!(
             labelled == self.model.labelled,
             "labelled {labelled:?}, not {:?}",

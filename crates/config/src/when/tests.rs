@@ -216,10 +216,10 @@ fn confidences_and_directions_are_told_apart() {
     assert_eq!(holds(">="), [false, true, true]);
     assert_eq!(holds(">"), [false, false, true]);
     let of = |name: &str| Direction::parse(name).unwrap();
-    assert_eq!(Direction::of(true, false), of("out"));
-    assert_eq!(Direction::of(false, true), of("in"));
-    assert_eq!(Direction::of(true, true), of("inside"));
-    assert_eq!(Direction::of(false, false), of("outside"));
+    assert_eq!(Direction::from_ends(true, false), of("out"));
+    assert_eq!(Direction::from_ends(false, true), of("in"));
+    assert_eq!(Direction::from_ends(true, true), of("inside"));
+    assert_eq!(Direction::from_ends(false, false), of("outside"));
 }
 
 fn names() -> impl Strategy<Value = Vec<String>> {

@@ -257,7 +257,7 @@ pub fn dscp_by_class(config: &Config, bundle: &Bundle) -> Result<Vec<Option<u8>>
 /// # Errors
 /// The configuration names a label that the model does not have.
 pub fn thresholds(config: &Config, bundle: &Bundle) -> Result<Thresholds, Error> {
-    let mut thresholds = Thresholds::of(bundle);
+    let mut thresholds = Thresholds::from_bundle(bundle);
     if let Some(least) = config.model.min_confidence {
         thresholds.all(least);
     }

@@ -32,7 +32,7 @@ pub enum LabelEffect {
 
 impl LabelEffect {
     /// Where the labels of a live run have an effect.
-    pub fn of(config: &Config) -> LabelEffect {
+    pub fn from_config(config: &Config) -> LabelEffect {
         match config.io.mode {
             IoMode::Mark => LabelEffect::Mark,
             IoMode::Inline if config.tag.enabled => LabelEffect::Dscp,
@@ -63,11 +63,11 @@ impl LabelMap {
     ///
     /// # Errors
     /// The configuration names a label or taxonomy that the model does not have.
-    pub fn of(config: &Config, bundle: &Bundle) -> Result<LabelMap, Error> {
+    pub fn from_config(config: &Config, bundle: &Bundle) -> Result<LabelMap, Error> {
         let labels = labels(bundle);
         let actions = policy::actions(&config.rules(), &labels)
             .map_err(|error| Error::config(error.of_model(bundle.name()).to_string()))?;
-        let effect = LabelEffect::of(config);
+        let effect = LabelEffect::from_config(config);
         let (table, is_users) = match effect {
             LabelEffect::Mark => {
                 let mut rows = config.mark.class.iter();
@@ -154,7 +154,7 @@ impl LabelMap {
 /// # Errors
 /// The model has no such label, or nothing would be done.
 pub fn check_labels(config: &Config, bundle: &Bundle, sinks_act: bool) -> Result<LabelMap, Error> {
-    let map = LabelMap::of(config, bundle)?;
+    let map = LabelMap::from_config(config, bundle)?;
     // Labels of connections, sets of nftables, labels of other tasks and marks of behaviours are
     // effects as well; who brings them about checks that each of their labels exists.
     let has_others = (1..config.tasks.len()).any(|task| !config.rules_of(task).is_empty())
@@ -177,7 +177,7 @@ mod tests {
         let config = Config::load(None, &sets).unwrap();
         let dir = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models"));
         let bundle = Bundle::open(&dir.join(model)).unwrap();
-        let map = LabelMap::of(&config, &bundle)?;
+        let map = LabelMap::from_config(&config, &bundle)?;
         map.check(bundle.name())?;
         Ok(map)
     }

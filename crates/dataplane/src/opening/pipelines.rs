@@ -91,14 +91,14 @@ impl PacketSide {
     ) -> Result<PacketSide, Error> {
         let names = tasks.iter().map(OpenTask::names).collect();
         let flow = flow_config(config, tasks, options)?;
-        PacketSide::of(&flow, &config.pipeline, config.ring.slots, names)
+        PacketSide::new(&flow, &config.pipeline, config.ring.slots, names)
     }
 
     /// Builds the packet side; all flow managers are configured like `flow`.
     ///
     /// # Errors
     /// Numbers that are out of range; no memory.
-    pub fn of(
+    pub fn new(
         flow: &flowmgr::Config,
         pipeline: &Pipeline,
         ring_slots: usize,

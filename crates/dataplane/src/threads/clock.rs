@@ -37,7 +37,7 @@ impl Clock {
     /// it was.
     pub fn check(&mut self) -> Option<i64> {
         match self {
-            Clock::Live(clock) => clock.look(Reading::take()),
+            Clock::Live(clock) => clock.read(Reading::take()),
             Clock::Packets => None,
         }
     }

@@ -60,7 +60,7 @@ pub struct FlowSnapshot {
 
 impl FlowSnapshot {
     /// A snapshot with these counters and `ports` ports; everything else is 0.
-    pub fn of(counters: &flowmgr::Counters, ports: usize) -> FlowSnapshot {
+    pub fn new(counters: &flowmgr::Counters, ports: usize) -> FlowSnapshot {
         FlowSnapshot {
             counters: counters.clone(),
             ports: vec![PortCounters::default(); ports],
@@ -134,15 +134,15 @@ pub struct GoalState {
 }
 
 impl GoalState {
-    fn of(task: &analytics::Task) -> GoalState {
+    fn from_task(task: &analytics::Task) -> GoalState {
         GoalState { devices_left: task.devices_left(), unreachable: task.unreachable() }
     }
 }
 
 impl AnalyticsSnapshot {
     /// The manager's counters and devices at this moment.
-    pub fn of(manager: &analytics::Manager) -> AnalyticsSnapshot {
-        AnalyticsSnapshot { tasks: manager.tasks().iter().map(TaskSnapshot::of).collect() }
+    pub fn from_manager(manager: &analytics::Manager) -> AnalyticsSnapshot {
+        AnalyticsSnapshot { tasks: manager.tasks().iter().map(TaskSnapshot::from_task).collect() }
     }
 
     /// Takes the manager's counters again, into the memory that is there.
@@ -181,13 +181,13 @@ impl TaskSnapshot {
         self.states.iter().copied().zip(&self.counters.devices)
     }
 
-    fn of(task: &analytics::Task) -> TaskSnapshot {
+    fn from_task(task: &analytics::Task) -> TaskSnapshot {
         TaskSnapshot {
             counters: task.counters().clone(),
             on_devices: task.on_devices(),
             states: task.health().map(|health| health.state).collect(),
             profiles: task.profiles().collect(),
-            goal: GoalState::of(task),
+            goal: GoalState::from_task(task),
         }
     }
 
@@ -198,6 +198,6 @@ impl TaskSnapshot {
         self.states.extend(task.health().map(|health| health.state));
         self.profiles.clear();
         self.profiles.extend(task.profiles());
-        self.goal = GoalState::of(task);
+        self.goal = GoalState::from_task(task);
     }
 }

@@ -488,7 +488,7 @@ impl Processor {
         }
         self.counted.clear();
         self.counted.extend(counts.iter().map(|flow| Counted {
-            key: Key::of(flow.protocol, flow.ends[0], flow.ends[1]),
+            key: Key::from_ends(flow.protocol, flow.ends[0], flow.ends[1]),
             packets: flow.packets,
             bytes: flow.bytes,
             generation: flow.generation,

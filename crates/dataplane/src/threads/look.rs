@@ -130,7 +130,7 @@ impl LookPort {
         match look.question {
             Question::All => {
                 let before = look.rows.len();
-                look.next = manager.look(from, most, &mut look.rows);
+                look.next = manager.read_flows(from, most, &mut look.rows);
                 if let Some(rules) = rules {
                     look.rules.add(rules, from == 0, &look.rows[before..]);
                 }
@@ -177,7 +177,7 @@ impl Looker {
     }
 
     /// Whether a portion is here. Never waits.
-    pub fn look(&self) -> Portion {
+    pub fn poll(&self) -> Portion {
         match self.answers.try_recv() {
             Ok(look) => Portion::Here(look),
             Err(TryRecvError::Empty) => Portion::Nothing,

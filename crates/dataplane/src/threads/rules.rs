@@ -45,7 +45,7 @@ pub struct Unasked {
 }
 
 impl Unasked {
-    fn of(&self, rule: Option<RuleNumber>) -> u8 {
+    fn behind_rule(&self, rule: Option<RuleNumber>) -> u8 {
         let Some(rule) = rule else {
             return self.otherwise;
         };
@@ -80,7 +80,7 @@ impl RuleNames {
     }
 
     /// The name of the rule that was the `order`th to be written, if it has one.
-    pub fn of(&self, order: u32) -> Option<Arc<str>> {
+    pub fn get(&self, order: u32) -> Option<Arc<str>> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let found = all.binary_search_by_key(&order, |(order, _)| *order);
         found.ok().map(|place| all[place].1.clone())
@@ -98,7 +98,7 @@ pub struct KnownRule {
 impl KnownRule {
     /// Its name, if it has one.
     pub fn name(&self) -> Option<Arc<str>> {
-        self.names.of(self.order)
+        self.names.get(self.order)
     }
 }
 
@@ -222,7 +222,7 @@ counters! {
 
 impl RuleCounts {
     /// Zeros, for `counted` rules that have counters of their own.
-    fn of(counted: usize) -> RuleCounts {
+    fn new(counted: usize) -> RuleCounts {
         RuleCounts { by_rule: vec![RuleVolume::default(); counted + 1], ..RuleCounts::default() }
     }
 }
@@ -316,7 +316,7 @@ struct PolicyRules {
 impl PolicyRules {
     fn new(rules: RulesInForce) -> PolicyRules {
         PolicyRules {
-            counts: RuleCounts::of(rules.counted.len()),
+            counts: RuleCounts::new(rules.counted.len()),
             rules,
             asks: Vec::with_capacity(flowmgr::BURST_MAX),
             decisions: Vec::with_capacity(flowmgr::BURST_MAX),
@@ -362,7 +362,7 @@ impl FlowRules for PolicyRules {
                 let slot = slot(&rules.counted, rule);
                 counts.by_rule[slot].flows += 1;
             }
-            let answer = answer(rule, &outcome, rules.unasked.of(rule));
+            let answer = answer(rule, &outcome, rules.unasked.behind_rule(rule));
             if rule != question.before || question.is_label_new {
                 ruled(&Ruled {
                     flow: name(question),

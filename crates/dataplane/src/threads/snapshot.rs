@@ -93,7 +93,7 @@ impl<T> Subscriber<T> {
     }
 
     /// Whether there is an answer. Never waits.
-    pub fn look(&mut self) -> Looked<T> {
+    pub fn poll(&mut self) -> Looked<T> {
         match self.answers.try_recv() {
             Ok((snapshot, false)) => Looked::Answer(snapshot),
             Ok((snapshot, true)) => Looked::Last(snapshot),
@@ -119,10 +119,10 @@ mod tests {
         for round in 1..4 {
             assert!(subscriber.ask());
             assert!(!subscriber.ask(), "one question at a time");
-            assert_eq!(subscriber.look(), Looked::Nothing);
+            assert_eq!(subscriber.poll(), Looked::Nothing);
             publisher.publish(|buffer| *buffer = round);
             publisher.publish(|_| panic!("answered already"));
-            let Looked::Answer(snapshot) = subscriber.look() else {
+            let Looked::Answer(snapshot) = subscriber.poll() else {
                 panic!("no answer");
             };
             assert_eq!(*snapshot, round);
@@ -136,9 +136,9 @@ mod tests {
         assert!(subscriber.ask());
         publisher.publish(|buffer| *buffer = 1);
         publisher.finish(|buffer| *buffer = 2);
-        assert_eq!(subscriber.look(), Looked::Answer(Box::new(1)));
-        assert_eq!(subscriber.look(), Looked::Last(Box::new(2)));
-        assert_eq!(subscriber.look(), Looked::Died);
+        assert_eq!(subscriber.poll(), Looked::Answer(Box::new(1)));
+        assert_eq!(subscriber.poll(), Looked::Last(Box::new(2)));
+        assert_eq!(subscriber.poll(), Looked::Died);
     }
 
     #[test]
@@ -146,7 +146,7 @@ mod tests {
         let (publisher, mut subscriber) = snapshots(|| 0);
         assert!(subscriber.ask());
         drop(publisher);
-        assert_eq!(subscriber.look(), Looked::Died);
+        assert_eq!(subscriber.poll(), Looked::Died);
     }
 
     /// Whatever the threads' timing, a snapshot is one moment of the publisher: both halves are
@@ -166,7 +166,7 @@ mod tests {
         let mut before = 0;
         loop {
             subscriber.ask();
-            match subscriber.look() {
+            match subscriber.poll() {
                 Looked::Answer(snapshot) => {
                     assert_eq!(snapshot.0, snapshot.1);
                     assert!(snapshot.0 >= before);

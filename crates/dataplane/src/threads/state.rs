@@ -28,7 +28,7 @@ pub struct ModelId {
 
 impl ModelId {
     /// The identity of a bundle's model.
-    pub fn of(bundle: &Bundle, generation: u16) -> ModelId {
+    pub fn from_bundle(bundle: &Bundle, generation: u16) -> ModelId {
         ModelId {
             name: bundle.name().to_owned(),
             version: bundle.version().to_owned(),
@@ -101,10 +101,10 @@ pub struct TaskState {
 }
 
 impl TaskState {
-    fn of(task: &OpenTask) -> TaskState {
+    fn from_task(task: &OpenTask) -> TaskState {
         TaskState {
             name: task.name.clone(),
-            model: ModelId::of(&task.bundle, 0),
+            model: ModelId::from_bundle(&task.bundle, 0),
             depths: tasks::depths(&task.bundle),
             cache_entries: cache_entries(&task.config),
             swaps: Swaps::default(),
@@ -243,7 +243,7 @@ impl SharedState {
     pub fn new(tasks: &[OpenTask]) -> SharedState {
         SharedState {
             state: Mutex::new(RuntimeState {
-                tasks: tasks.iter().map(TaskState::of).collect(),
+                tasks: tasks.iter().map(TaskState::from_task).collect(),
                 reloads: Reloads::default(),
                 configured: SystemTime::now(),
                 undone_at: None,

@@ -199,7 +199,7 @@ impl Swapper {
         let accelerators = self.commit()?;
         self.generation = generation;
         let bundle = std::mem::replace(&mut self.bundle, bundle);
-        let model = ModelId::of(&self.bundle, generation);
+        let model = ModelId::from_bundle(&self.bundle, generation);
         self.helpers.state().update(|state| {
             let task = &mut state.tasks[self.task];
             task.model = model;

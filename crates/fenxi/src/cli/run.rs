@@ -171,7 +171,7 @@ impl OutputArgs {
     pub fn recorded_series(&self, config: &Config) -> SeriesShare {
         match self.series {
             true => SeriesShare::ALL,
-            false => SeriesShare::of(config.records.series),
+            false => SeriesShare::new(config.records.series),
         }
     }
 

@@ -60,7 +60,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     let is_plain = !args.deep && !args.config_only;
     if is_plain {
         log::probe(&config.log)?;
-        Cores::of(&config).check()?;
+        Cores::from_config(&config).check()?;
     }
     let tasks = OpenTask::open_all(&config, None)?;
     let bundle = &tasks[0].bundle;
@@ -121,7 +121,7 @@ fn deep(
     tasks: &[OpenTask],
     map: &LabelMap,
 ) -> Vec<Finding> {
-    let cores = Cores::of(config);
+    let cores = Cores::from_config(config);
     let service = control::service(machine, &config.control);
     let mut findings = interfaces::findings(machine, config);
     findings.extend(mirror::findings(machine, config));
@@ -165,7 +165,7 @@ fn start(
     }
     let start = || {
         log::probe(&config.log)?;
-        Cores::of(config).check()?;
+        Cores::from_config(config).check()?;
         probe(config, tasks, is_running)
     };
     let failure = start().err()?;
@@ -182,7 +182,7 @@ fn start(
 fn probe(config: &Config, tasks: &[OpenTask], is_running: bool) -> Result<(), Failure> {
     let options = FlowOptions {
         effect: Effect::Arrival,
-        record_series: flowmgr::SeriesShare::of(config.records.series),
+        record_series: flowmgr::SeriesShare::new(config.records.series),
     };
     PacketSide::build(config, tasks, options)?;
     ports::probe(config)?;

@@ -191,7 +191,7 @@ pub struct Line {
 }
 
 impl Line {
-    fn of(measured: &Measured) -> Line {
+    fn from_measured(measured: &Measured) -> Line {
         let line = measured.fit();
         Line {
             t0_us: line.t0_us,
@@ -283,7 +283,7 @@ fn run(config: &Config, bundle: &Bundle) -> Result<Outcome, Failure> {
         effective: Some(device.effective().to_owned()),
         rows: ROWS,
         median_us: of_rows.map(|point| point.median_us),
-        line: (sizes.len() > 1).then(|| Line::of(&measured)),
+        line: (sizes.len() > 1).then(|| Line::from_measured(&measured)),
         golden: golden.map(|report| Golden {
             rows: report.rows,
             max_abs_difference: Some(report.max_abs_difference),

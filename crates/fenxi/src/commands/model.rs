@@ -142,14 +142,24 @@ fn compare_all(
         classes: Vec::new(),
     };
     let mut comparisons =
-        vec![Comparison::of("golden inputs".to_owned(), &golden, model, against)?];
+        vec![Comparison::measure("golden inputs".to_owned(), &golden, model, against)?];
     for path in &args.series {
         let samples = compare::of_table(path, &model.bundle)?;
-        comparisons.push(Comparison::of(path.display().to_string(), &samples, model, against)?);
+        comparisons.push(Comparison::measure(
+            path.display().to_string(),
+            &samples,
+            model,
+            against,
+        )?);
     }
     for path in &args.capture {
         let samples = compare::of_capture(path, &model.bundle)?;
-        comparisons.push(Comparison::of(path.display().to_string(), &samples, model, against)?);
+        comparisons.push(Comparison::measure(
+            path.display().to_string(),
+            &samples,
+            model,
+            against,
+        )?);
     }
     Ok(comparisons)
 }

@@ -197,7 +197,7 @@ static CATALOGUE: &[Row] = &[
     metric(C, "fenxi_packets_total", "packets", &["pipeline", "verdict"],
         "Packets by verdict, as many as on the wire; each has exactly one.",
         |view| by_pipeline(view, |sums| Verdict::ALL.map(|verdict|
-            (verdict.name(), sums.flows.counters.verdicts.of(verdict))))),
+            (verdict.name(), sums.flows.counters.verdicts.get(verdict))))),
     metric(C, "fenxi_label_packets_total", "packets", &["pipeline", "label"],
         "Packets that carry a label of the first task, by label.",
         |view| labels(view, |sums, class| sums.flows.counters.labelled_by_class[class].packets)),

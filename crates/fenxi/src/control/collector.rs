@@ -110,7 +110,7 @@ impl<T> Watched<T> {
     /// Asks and polls; true once it has answered in this round, or never will again.
     fn advance(&mut self) -> bool {
         while !self.has_answered {
-            match self.subscriber.look() {
+            match self.subscriber.poll() {
                 Looked::Answer(snapshot) => {
                     self.asked = None;
                     match self.is_of_round {

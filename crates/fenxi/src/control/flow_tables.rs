@@ -187,7 +187,7 @@ impl FlowTables {
             let mut has_moved = false;
             open.retain(|&at| {
                 let looker = &mut self.lookers[at];
-                match looker.look() {
+                match looker.poll() {
                     Portion::Nothing => true,
                     Portion::Ended => false,
                     Portion::Here(look) => {

@@ -9,7 +9,7 @@ use crate::protocol::{Overview, RuleSums, Sums, TaskRow};
 use crate::sinks;
 use dataplane::state::TaskState;
 
-pub fn of(view: &View<'_>) -> Overview {
+pub fn build(view: &View<'_>) -> Overview {
     let (collector, pipelines) = (view.collector, &view.pipelines);
     let sum = |read: &dyn Fn(&super::view::PipelineSums) -> u64| pipelines.iter().map(read).sum();
     let mut times: Option<hdrhistogram::Histogram<u64>> = None;
@@ -43,7 +43,7 @@ pub fn of(view: &View<'_>) -> Overview {
         series_withheld: sum(&|it| it.flows.counters.series_withheld()),
         dropped: nics + sum(&|it| it.flows.port_counters().rx.dropped),
         unsent: sum(&|it| it.flows.port_counters().tx.unsent()),
-        table_full: sum(&|it| it.flows.counters.verdicts.of(full)),
+        table_full: sum(&|it| it.flows.counters.verdicts.get(full)),
         evicted: sum(&|it| {
             let kinds = it.flows.counters.evictions.by_kind();
             kinds.iter().map(|(_, flows)| flows).sum()

@@ -72,10 +72,15 @@ fn labelled(collector: &Collector) -> Vec<u64> {
 }
 
 /// The live view, with at most `most` flows and hosts.
-pub async fn of(view: &View<'_>, tables: &mut FlowTables, history: &History, most: usize) -> Top {
+pub async fn build(
+    view: &View<'_>,
+    tables: &mut FlowTables,
+    history: &History,
+    most: usize,
+) -> Top {
     let names = &view.facts.names;
     let (most, classes) = (most.min(FLOWS_MAX), &names[0].classes);
-    let overview = overview::of(view);
+    let overview = overview::build(view);
     let recent = tables.recent.clone();
     let picture = tables.picture().await;
     let given = labelled(view.collector);

@@ -92,14 +92,14 @@ pub fn pipelines(collector: &Collector, tasks: &[TaskNames]) -> Vec<PipelineSums
     let of_flows = collector.flows.iter().map(|watched| watched.thread.instance);
     let instances = of_flows.max().map_or(0, |last| last + 1);
     let sums = (0..instances).map(|instance| {
-        let flows = of(&collector.flows, instance);
-        let analytics = of(&collector.analytics, instance);
+        let flows = of_instance(&collector.flows, instance);
+        let analytics = of_instance(&collector.analytics, instance);
         PipelineSums::new(instance, tasks, &flows, &analytics)
     });
     sums.collect()
 }
 
-fn of<T>(watched: &[Watched<T>], instance: usize) -> Vec<&Watched<T>> {
+fn of_instance<T>(watched: &[Watched<T>], instance: usize) -> Vec<&Watched<T>> {
     watched.iter().filter(|watched| watched.thread.instance == instance).collect()
 }
 

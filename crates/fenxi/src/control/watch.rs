@@ -113,7 +113,7 @@ impl Watch {
         self.abandoned.poll(now, abandoned, String::new);
         let dropped: u64 = ports().map(|port| port.rx.dropped).sum();
         self.kernel_dropped.poll(now, dropped - abandoned, String::new);
-        let full = flows().map(|flows| flows.counters.verdicts.of(Verdict::TableFull));
+        let full = flows().map(|flows| flows.counters.verdicts.get(Verdict::TableFull));
         self.table_full.poll(now, full.sum(), String::new);
         let evictions = flows().flat_map(|flows| flows.counters.evictions.by_kind());
         let evicted = evictions.map(|(_, flows)| flows).sum();

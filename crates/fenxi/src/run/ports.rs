@@ -248,7 +248,7 @@ impl Sink for ToKernel {
             && decision.decided_by != DecidedBy::Port
         {
             let ends = [flow.source, flow.destination];
-            self.0.iter().for_each(|it| it.of(flow.protocol, ends));
+            self.0.iter().for_each(|it| it.note(flow.protocol, ends));
         }
     }
 }

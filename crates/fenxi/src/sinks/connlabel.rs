@@ -125,7 +125,7 @@ pub fn class_labels(
     config: &Config,
     labels: &[Arc<[Label]>],
 ) -> Result<Option<ClassLabels>, Error> {
-    ClassLabels::of(config, labels)
+    ClassLabels::from_config(config, labels)
 }
 
 /// Which label of the connection each class gets.
@@ -146,7 +146,7 @@ fn parts(word: u64) -> (usize, u64) {
 
 impl ClassLabels {
     /// As [`ClassLabels::new`], with labels by task.
-    fn of(config: &Config, labels: &[Arc<[Label]>]) -> Result<Option<ClassLabels>, Error> {
+    fn from_config(config: &Config, labels: &[Arc<[Label]>]) -> Result<Option<ClassLabels>, Error> {
         let tasks = task_names(config);
         ClassLabels::new(
             &config.section(),
@@ -256,7 +256,7 @@ impl SinkKind for Connlabels {
             return Ok(None);
         }
         let config: Connlabel = start.config.section();
-        let Some(labels) = ClassLabels::of(start.config, start.labels)? else {
+        let Some(labels) = ClassLabels::from_config(start.config, start.labels)? else {
             return Ok(Some(Box::new(Off)));
         };
         let masks = Arc::new(Mutex::new(labels.masks()));
@@ -286,7 +286,7 @@ impl SinkKind for Connlabels {
     }
 
     fn check_labels(&self, config: &Config, labels: &[Arc<[Label]>]) -> Result<(), Error> {
-        ClassLabels::of(config, labels).map(drop)
+        ClassLabels::from_config(config, labels).map(drop)
     }
 
     fn empty_report(&self) -> Report {
@@ -365,13 +365,13 @@ impl SinkControl for Control {
                 let place = class.and_then(|class| places.of_class(task, class));
                 let is_meant = |word| parts(word).0 == task.index();
                 let tuple = tuple(flow, self.writers.zone);
-                explained.of(&self.writer.words, tuple, place, is_meant)
+                explained.written(&self.writer.words, tuple, place, is_meant)
             })
             .collect()
     }
 
     fn prepare(&self, now: &Config, next: &Config) -> Result<Option<Commit>, Error> {
-        let after = ClassLabels::of(next, &self.labels)?;
+        let after = ClassLabels::from_config(next, &self.labels)?;
         if now.section::<Connlabel>() == next.section() {
             return Ok(None);
         }

@@ -151,7 +151,7 @@ impl Recent {
         self.reported.get(&flow_id).copied().unwrap_or_default()
     }
 
-    pub fn of(&self, flow_id: u64) -> Option<&Known> {
+    pub fn get(&self, flow_id: u64) -> Option<&Known> {
         self.flows.get(&flow_id)
     }
 

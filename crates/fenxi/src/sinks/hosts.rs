@@ -35,7 +35,7 @@ pub struct SharedHosts {
 
 impl SharedHosts {
     /// No hosts yet; `None`: the bundle of the task does not ask for host labels.
-    pub fn of(config: &Config, tasks: &[OpenTask]) -> Option<SharedHosts> {
+    pub fn from_config(config: &Config, tasks: &[OpenTask]) -> Option<SharedHosts> {
         let number = config.task_number(config.host_task.as_deref());
         let (bundle, networks) = (&tasks.get(number)?.bundle, &config.host_networks);
         let labels = bundle.labels().len();
@@ -63,7 +63,7 @@ impl SharedHosts {
     }
 
     fn flow_of(&self, record: &Record) -> Option<HostFlow> {
-        HostFlow::of(record, self.task, &self.networks)
+        HostFlow::from_record(record, self.task, &self.networks)
     }
 
     fn lock(&self) -> MutexGuard<'_, HostTable> {

@@ -199,7 +199,7 @@ impl SinkControl for MarkControl {
             let place = class.and_then(|class| self.places.of_class(number, class));
             let is_meant = |word| Mark::of_word(word).is_some_and(|it| it.mask & mask(task) != 0);
             let tuple = tuple(flow, self.writers.zone);
-            explained.of(&self.writer.words, tuple, place, is_meant)
+            explained.written(&self.writer.words, tuple, place, is_meant)
         };
         // Only the first task has a section for marks, and so something to say where it writes
         // none.

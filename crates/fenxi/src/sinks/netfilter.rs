@@ -36,7 +36,7 @@ pub struct Places(Vec<(u16, u16)>);
 impl Places {
     /// For tasks with these numbers of classes, `unknown` included. The numbers suffice:
     /// [`cring::TASKS_MAX`] times [`cring::CLASSES_MAX`] is less than `u16::MAX`.
-    pub fn of(classes: impl IntoIterator<Item = usize>) -> Places {
+    pub fn new(classes: impl IntoIterator<Item = usize>) -> Places {
         let mut first = 0;
         let mut place = |classes: usize| {
             let of_task = (first, classes as u16);
@@ -48,7 +48,7 @@ impl Places {
 
     /// For a writer that takes the labels of all tasks.
     pub fn of_labels(labels: &[Arc<[Label]>]) -> Places {
-        Places::of(labels.iter().map(|labels| labels.len()))
+        Places::new(labels.iter().map(|labels| labels.len()))
     }
 
     /// The place of a task's class; `None`: nothing is ever written for it.
@@ -163,7 +163,7 @@ pub struct Explained<'a> {
 impl Explained<'_> {
     /// What was written about a flow of the class that has this place, or why nothing was.
     /// `is_meant` are the words of its task.
-    pub fn of(
+    pub fn written(
         self,
         writer: &Writer,
         tuple: Tuple,
@@ -505,12 +505,12 @@ mod tests {
 
     #[test]
     fn each_task_has_words_of_its_own() {
-        let two = Places::of([2, 2]);
+        let two = Places::new([2, 2]);
         let labels = [label(0, 1), label(1, 0), label(1, 1), label(0, 2), label(2, 0)];
         assert_eq!(words_of(two.clone(), ByRule::Marks, &labels), [2, 3, 4]);
         // Rules give the marks of the first task.
         assert_eq!(words_of(two, ByRule::InForce, &labels), [3, 4]);
-        assert_eq!(words_of(Places::of([2]), ByRule::Nothing, &labels[..2]), [2]);
+        assert_eq!(words_of(Places::new([2]), ByRule::Nothing, &labels[..2]), [2]);
     }
 
     #[test]
@@ -521,7 +521,7 @@ mod tests {
             label(0, 1),
             behaviour(Behaviour::Realtime),
         ];
-        let one = Places::of([2]);
+        let one = Places::new([2]);
         assert_eq!(
             words_of(one.clone(), ByRule::Marks, &records),
             [50, 2, 30],

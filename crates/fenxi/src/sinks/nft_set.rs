@@ -302,7 +302,7 @@ impl SinkControl for Control {
             };
             let mut adding = labels.iter().filter(|&&place| writer.word_of(place) != 0);
             let place = adding.next().or(labels.first()).copied();
-            explained.of(writer, tuple(flow, self.writers.zone), place, |_| true)
+            explained.written(writer, tuple(flow, self.writers.zone), place, |_| true)
         })
         .collect()
     }

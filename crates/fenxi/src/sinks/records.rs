@@ -71,14 +71,14 @@ impl Names {
         Names { tasks: all.collect(), hosts: hosts.unwrap_or_default() }
     }
 
-    fn of(&self, task: TaskId) -> Option<&OfTask> {
+    fn task(&self, task: TaskId) -> Option<&OfTask> {
         self.tasks.get(task.index())
     }
 
     /// Whether a record has a line: a label of a task that is left out has none.
     pub fn has_line(&self, record: &Record) -> bool {
         match record {
-            Record::Label(label) => self.of(label.task).is_some_and(|task| !task.is_left_out),
+            Record::Label(label) => self.task(label.task).is_some_and(|task| !task.is_left_out),
             Record::Flow(_) => true,
             Record::Behaviour(_) => false,
         }
@@ -193,7 +193,7 @@ fn label_line<'a>(record: &LabelRecord, names: &'a Names) -> Line<'a> {
     Line::Label {
         flow: flow(&record.flow),
         time: rfc3339(record.time_us),
-        labelled: labelled(Some(&record.decision), names.of(record.task)),
+        labelled: labelled(Some(&record.decision), names.task(record.task)),
     }
 }
 
@@ -217,7 +217,7 @@ fn flow_line<'a>(
         behaviour: behaviour_name(record.behaviour),
         rule: rule.map(|(order, _)| number_by_order(order)),
         rule_name: rule.and_then(|(_, name)| name),
-        labelled: labelled(record.decisions[0].as_ref(), names.of(TaskId::FIRST)),
+        labelled: labelled(record.decisions[0].as_ref(), names.task(TaskId::FIRST)),
         labels: labels_of_others(&record.decisions, names),
         series: series.map(|series| series.lengths.as_slice()),
         series_unit: series.map(|series| series.unit.name()),
@@ -244,8 +244,8 @@ fn host_line<'a>(host: &HostRecord, names: &'a Names) -> Line<'a> {
         schema_version: SCHEMA_VERSION,
         address: host.address,
         time: rfc3339(host.time_us),
-        task: names.of(names.hosts).and_then(|task| task.name.as_deref()),
-        label: names.of(names.hosts).and_then(|task| task.label(host.class)),
+        task: names.task(names.hosts).and_then(|task| task.name.as_deref()),
+        label: names.task(names.hosts).and_then(|task| task.label(host.class)),
         confidence: rounded(host.confidence),
         flows: host.flows,
         model_generation: host.model,

@@ -92,7 +92,7 @@ fn another_sink_needs_its_file_and_a_place_in_the_list() {
     let config = known(Sources::named(None, &sets)).and(own).load().unwrap().config;
     let tasks = OpenTask::open_all(&config, None).unwrap();
     let options = FlowOptions { effect: EFFECT, record_series: flowmgr::SeriesShare::NONE };
-    let cores = Cores::of(&config);
+    let cores = Cores::from_config(&config);
     let pipelines = Pipelines::for_replay(&config, &tasks, &cores, options).unwrap();
     let sinks = Sinks::start_of(
         &kinds,

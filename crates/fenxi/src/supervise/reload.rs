@@ -253,7 +253,7 @@ impl Reloader {
     fn check_alone(&self, read: &Loaded) -> Result<(), Refusal> {
         let config = read.config.clone();
         self.open_model(&read.config, move |base| {
-            Cores::of(&config).check()?;
+            Cores::from_config(&config).check()?;
             let mut of_tasks = Vec::new();
             for (number, opening) in base.openings() {
                 let config = config.of_task(number);

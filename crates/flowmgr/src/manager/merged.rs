@@ -81,7 +81,7 @@ impl<P: Part> Walk<P> {
         fates: &mut Vec<Fate>,
     ) {
         let frame = &data[packet.at..packet.at + packet.captured as usize];
-        let Some(segments) = Segments::of(packet.gso, frame, headers) else {
+        let Some(segments) = Segments::new(packet.gso, frame, headers) else {
             self.flows.counters.merged.unknown += 1;
             return self.walk_alone(packet, headers, staged, now_ns, data, fates);
         };

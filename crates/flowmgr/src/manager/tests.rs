@@ -207,7 +207,7 @@ fn the_kth_packet_emits_and_later_ones_are_tagged() {
     assert_eq!(bench.labels(), 1);
     let counters = bench.manager.counters();
     let labelled = counters.labelled_by_class[0];
-    assert_eq!(labelled.packets, counters.verdicts.of(Verdict::Labelled));
+    assert_eq!(labelled.packets, counters.verdicts.get(Verdict::Labelled));
     assert_eq!(labelled.bytes, counters.labelled_bytes);
 }
 
@@ -216,12 +216,12 @@ fn a_label_that_never_comes_takes_its_promise_back() {
     let mut bench = Bench::new(config());
     let packets: Vec<Tcp> = (0..8).map(|at| tcp(at, 1, 2, TCP_ACK)).collect();
     bench.burst(&packets);
-    assert_eq!(bench.manager.counters().verdicts.of(Verdict::Labelled), 5);
+    assert_eq!(bench.manager.counters().verdicts.get(Verdict::Labelled), 5);
     bench.answer(Label::Unlabelled);
     let flows = bench.finish();
     let counters = bench.manager.counters();
     assert_eq!(flows[0].decisions[0], None);
-    assert_eq!(counters.verdicts.of(Verdict::Labelled), 0);
+    assert_eq!(counters.verdicts.get(Verdict::Labelled), 0);
     assert_eq!(counters.verdicts.total(), 8);
     assert_eq!((counters.labelled_bytes, counters.flow_bytes), (0, 320));
     let mut labelled = counters.labelled_by_class.iter();

@@ -70,7 +70,7 @@ impl<P: Part> Walk<P> {
         let store = SeriesStore::new(entries, &config.tasks, !share.is_none())?;
         let slots = rings.iter().flatten().map(Producer::capacity).sum();
         let flows = Flows::new(&config, slots)?;
-        let tasks = Tasks::of(&mut config, |unit| store.number_of(unit));
+        let tasks = Tasks::new(&mut config, |unit| store.number_of(unit));
         let counted = config.expects_counts.then(|| CountedSoFar::new(entries));
         let behaviours = config.behaviour.map(|bounds| Behaviours::new(entries, bounds));
         Ok(Walk {

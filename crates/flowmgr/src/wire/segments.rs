@@ -85,7 +85,7 @@ impl Segments {
     /// The segments of a merged packet with these `headers`. `None` if they are not known: the
     /// kernel did not say how long they are, the length in the IP header is open (BIG TCP), or
     /// these are not headers of packets that are merged.
-    pub fn of(gso: Gso, frame: &[u8], headers: &Headers) -> Option<Segments> {
+    pub fn new(gso: Gso, frame: &[u8], headers: &Headers) -> Option<Segments> {
         let (size, protocol) = gso.parts()?;
         let ip = frame.get(headers.ip_at as usize..)?;
         // What was captured counts as the length then, and that may be less.

@@ -52,7 +52,7 @@ impl Traffic {
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let entries = args.entries.unwrap_or(1 << 19);
     let flows = args.flows.first().copied().unwrap_or(COLLIDING);
-    let mut all = traffic(Table::of(entries), flows)?;
+    let mut all = traffic(Table::with_entries(entries), flows)?;
     let rates = interleave(args.seconds, all.len(), |point| {
         let Traffic { rig, frames, .. } = &mut all[point];
         rig.pass(frames, BURST, GAP_NS)
@@ -103,16 +103,16 @@ const KNOWN_KEY: usize = 6;
 
 fn traffic(table: Table, flows: u32) -> Result<[Traffic; 7], Failure> {
     let entries = table.entries as u32;
-    let mut syn_flood = Traffic::known("SYN flood, table full", table, entries, Tuple::of)?;
+    let mut syn_flood = Traffic::known("SYN flood, table full", table, entries, Tuple::from_flow)?;
     // Twice as many as the table holds, so that a tuple's flow has been evicted when the tuple
     // comes again.
     syn_flood.frames = Frames::new(2 * table.entries, |i| Tuple::tcp(i as u32));
     let fenxi = Table { hash: HashKind::Fenxi, ..table };
     let chosen = of_one_bucket(table, flows);
     Ok([
-        Traffic::known("ordinary", table, flows, Tuple::of)?,
-        Traffic::known("one flow", table, 1, Tuple::of)?,
-        Traffic::known("ordinary, table full", table, entries, Tuple::of)?,
+        Traffic::known("ordinary", table, flows, Tuple::from_flow)?,
+        Traffic::known("one flow", table, 1, Tuple::from_flow)?,
+        Traffic::known("ordinary, table full", table, entries, Tuple::from_flow)?,
         syn_flood,
         Traffic::known("collisions, fenxi hash", fenxi, flows, colliding)?,
         Traffic::known("collisions, keyed hash", table, flows, colliding)?,
@@ -122,7 +122,7 @@ fn traffic(table: Table, flows: u32) -> Result<[Traffic; 7], Failure> {
 
 /// Tuples with equal FENXI hashes, which depend only on `source ^ destination` and on the ports.
 fn colliding(flow: u32) -> Tuple {
-    let tuple = Tuple::of(flow);
+    let tuple = Tuple::from_flow(flow);
     Tuple { destination: tuple.source ^ 0x5555_5555, source_port: 40_000, ..tuple }
 }
 
@@ -132,7 +132,7 @@ fn of_one_bucket(table: Table, flows: u32) -> Vec<Tuple> {
     let mask = table.buckets as u64 - 1;
     let tried = (0u64..).map(|number| Tuple {
         source_port: 1024 + (number >> 24) as u16,
-        ..Tuple::of(number as u32)
+        ..Tuple::from_flow(number as u32)
     });
     tried.filter(|tuple| hash(&tuple.key()) & mask == 0).take(flows as usize).collect()
 }

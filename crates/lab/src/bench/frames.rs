@@ -28,7 +28,7 @@ pub struct Tuple {
 
 impl Tuple {
     /// A UDP flow of its own for every number below 2^24.
-    pub fn of(flow: u32) -> Tuple {
+    pub fn from_flow(flow: u32) -> Tuple {
         Tuple {
             protocol: UDP,
             source: 0x0a00_0000 | flow & 0x00ff_ffff,
@@ -38,15 +38,15 @@ impl Tuple {
         }
     }
 
-    /// A TCP flow that is no [`Tuple::of`] anything.
+    /// A TCP flow that is no [`Tuple::from_flow`] anything.
     pub fn tcp(flow: u32) -> Tuple {
         let destination = 0xc613_0001;
-        Tuple { protocol: TCP, destination, ..Tuple::of(flow) }
+        Tuple { protocol: TCP, destination, ..Tuple::from_flow(flow) }
     }
 
     pub fn key(self) -> Key {
         let end = |address, port| (IpAddr::V4(Ipv4Addr::from_bits(address)), port);
-        Key::of(
+        Key::from_ends(
             self.protocol,
             end(self.source, self.source_port),
             end(self.destination, self.destination_port),
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn frames_are_of_their_tuples() {
-        for tuple in [Tuple::of(77), Tuple::tcp(1 << 20)] {
+        for tuple in [Tuple::from_flow(77), Tuple::tcp(1 << 20)] {
             let headers = flowmgr::wire::parse(1, &tuple.frame()).unwrap();
             assert_eq!(headers.key, tuple.key());
             assert_eq!(headers.length, 50);

@@ -37,7 +37,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
         |error: std::io::Error| Failure::unavailable(format!("no memory for the table: {error}"));
     let mut table = BareTable::new(entries, buckets, 7).map_err(no_memory)?;
     for flow in 0..flows {
-        table.insert(&Tuple::of(flow as u32).key());
+        table.insert(&Tuple::from_flow(flow as u32).key());
     }
     let lines = RandomLines::new(buckets * BUCKET + flows * ENTRY).map_err(no_memory)?;
 
@@ -73,7 +73,7 @@ fn look_up(table: &mut BareTable, rng: &mut Rng, flows: u32, count: usize) -> f6
     for first in (0..count).step_by(PORTION) {
         keys.clear();
         let portion = PORTION.min(count - first);
-        keys.extend((0..portion).map(|_| Tuple::of(rng.below(flows)).key()));
+        keys.extend((0..portion).map(|_| Tuple::from_flow(rng.below(flows)).key()));
         let start = Instant::now();
         for burst in keys.chunks(BURST) {
             found += table.look_up(burst, 1, PACKET_LENGTH);

@@ -85,7 +85,7 @@ pub fn templates(capture: Option<&Path>) -> Result<Templates, Failure> {
 
 /// A table with the idle timeout of the mix.
 pub fn table(entries: usize) -> Table {
-    Table { idle_timeout_s: IDLE_TIMEOUT_S, ..Table::of(entries) }
+    Table { idle_timeout_s: IDLE_TIMEOUT_S, ..Table::with_entries(entries) }
 }
 
 /// The share of the link's rates that a table gets.

@@ -41,7 +41,7 @@ pub struct Table {
 impl Table {
     /// A quarter as many buckets as entries, a hash with a fixed key, and an idle timeout longer
     /// than any experiment.
-    pub fn of(entries: usize) -> Table {
+    pub fn with_entries(entries: usize) -> Table {
         Table {
             entries,
             buckets: (entries / 4).next_power_of_two(),
@@ -112,7 +112,7 @@ impl Rig {
     pub fn share_of(&self, verdict: Verdict) -> f64 {
         let (now, then) = (&self.manager.counters().verdicts, &self.preloaded);
         let packets = now.total() - then.total();
-        (now.of(verdict) - then.of(verdict)) as f64 / packets as f64
+        (now.get(verdict) - then.get(verdict)) as f64 / packets as f64
     }
 
     /// Begins the flows 0 to below `count` and gives them their labels.

@@ -69,11 +69,11 @@ fn build(workers: usize, flows: u32) -> Result<Vec<Share>, Failure> {
     let frames = (2 * flows as usize).clamp(1 << 18, 1 << 23) / workers;
     let build = |worker: u32| {
         pin(worker as usize);
-        let mut rig = Rig::new(Table::of(2 * share as usize))?;
+        let mut rig = Rig::new(Table::with_entries(2 * share as usize))?;
         let first = worker * share;
-        rig.preload(share as usize, |i| Tuple::of(first + i as u32));
+        rig.preload(share as usize, |i| Tuple::from_flow(first + i as u32));
         let mut rng = Rng::new(u64::from(worker));
-        let frames = Frames::new(frames, |_| Tuple::of(first + rng.below(share)));
+        let frames = Frames::new(frames, |_| Tuple::from_flow(first + rng.below(share)));
         Ok((rig, frames))
     };
     thread::scope(|scope| {

@@ -49,7 +49,7 @@ struct Loaded {
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let entries = args.entries.unwrap_or(1 << 22);
     let (mut staying, mut ending) = (
-        Loaded::new(entries, Table::of(entries).idle_timeout_s)?,
+        Loaded::new(entries, Table::with_entries(entries).idle_timeout_s)?,
         Loaded::new(entries, IDLE_S as u16)?,
     );
     staying.load();
@@ -87,14 +87,18 @@ impl Loaded {
         let flows = entries / 2;
         let mut rng = Rng::new(1);
         Ok(Loaded {
-            rig: Rig::new(Table { buckets: entries, idle_timeout_s, ..Table::of(entries) })?,
-            frames: Frames::new(FRAMES, |_| Tuple::of(rng.below(flows as u32))),
+            rig: Rig::new(Table {
+                buckets: entries,
+                idle_timeout_s,
+                ..Table::with_entries(entries)
+            })?,
+            frames: Frames::new(FRAMES, |_| Tuple::from_flow(rng.below(flows as u32))),
             flows,
         })
     }
 
     fn load(&mut self) {
-        self.rig.preload(self.flows, |i| Tuple::of(i as u32));
+        self.rig.preload(self.flows, |i| Tuple::from_flow(i as u32));
     }
 
     /// Polls `count` times; returns the durations, ns.

@@ -21,11 +21,11 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let mut rigs = Vec::new();
     for load in LOADS {
         let flows = ((entries as f64 * load) as u32).max(1);
-        let mut rig = Rig::new(Table::of(entries))?;
-        rig.preload(flows as usize, |i| Tuple::of(i as u32));
+        let mut rig = Rig::new(Table::with_entries(entries))?;
+        rig.preload(flows as usize, |i| Tuple::from_flow(i as u32));
         let mut rng = Rng::new(1);
         let count = entries.min(1 << 19);
-        rigs.push((rig, Frames::new(count, |_| Tuple::of(rng.below(flows)))));
+        rigs.push((rig, Frames::new(count, |_| Tuple::from_flow(rng.below(flows)))));
     }
     let pages = rigs[0].0.pages();
 

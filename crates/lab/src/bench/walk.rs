@@ -42,14 +42,15 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
 /// All results except the mix.
 fn prepared(entries: usize, seconds: f64) -> Result<(Vec<Figure>, Pages), Failure> {
     let flows = entries as u32 / 2;
-    let mut loaded = Rig::new(Table::of(entries))?;
-    loaded.preload(flows as usize, |i| Tuple::of(i as u32));
+    let mut loaded = Rig::new(Table::with_entries(entries))?;
+    loaded.preload(flows as usize, |i| Tuple::from_flow(i as u32));
     let mut rng = Rng::new(1);
-    let mut uniform = Frames::new(entries, |_| Tuple::of(rng.below(flows)));
+    let mut uniform = Frames::new(entries, |_| Tuple::from_flow(rng.below(flows)));
     let zipf = zipf(flows);
-    let mut skewed = Frames::new(entries, |_| Tuple::of(zipf.draw(&mut rng).unwrap_or_default()));
-    let mut turnover = Rig::new(Table { idle_timeout_s: 1, ..Table::of(entries) })?;
-    let mut fresh = Frames::new(entries, |i| Tuple::of(i as u32));
+    let mut skewed =
+        Frames::new(entries, |_| Tuple::from_flow(zipf.draw(&mut rng).unwrap_or_default()));
+    let mut turnover = Rig::new(Table { idle_timeout_s: 1, ..Table::with_entries(entries) })?;
+    let mut fresh = Frames::new(entries, |i| Tuple::from_flow(i as u32));
     let new_gap_ns = NEW_PASS_NS / entries as u64;
 
     let mut passes = 0;

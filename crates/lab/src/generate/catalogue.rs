@@ -137,7 +137,7 @@ impl Catalogue {
         };
         let mut begin = || {
             self.flows.push(Flow::new(frame.time_us, headers));
-            Latest::of(self.flows.len() - 1, headers)
+            Latest::new(self.flows.len() - 1, headers)
         };
         let known = latest.entry(headers.key).or_insert_with(&mut begin);
         if known.is_over(frame.time_us, headers) {
@@ -153,7 +153,7 @@ impl Catalogue {
             from_client: headers.from_low == known.client_is_low,
         };
         let at = self.data.len();
-        let model = Model::of(&original, self.payload == Payload::Copy, &mut self.data);
+        let model = Model::from_original(&original, self.payload == Payload::Copy, &mut self.data);
         self.packets += 1;
         self.flows[known.flow].add(frame, at, model);
     }
@@ -186,7 +186,7 @@ struct Latest {
 
 impl Latest {
     /// A flow that begins with a packet of these headers, which is yet to be noted.
-    fn of(flow: usize, headers: &Headers) -> Latest {
+    fn new(flow: usize, headers: &Headers) -> Latest {
         let ((_, low_port), (_, high_port)) = headers.key.ends(true);
         let client_is_low = match low_port == high_port {
             true => headers.from_low,

@@ -57,7 +57,7 @@ pub struct Ends {
 
 impl Ends {
     /// The ends of a copy, by its number below [`COPIES_MAX`].
-    pub fn of(seed: u64, copy: u64, is_v6: bool, server_port: u16) -> Ends {
+    pub fn new(seed: u64, copy: u64, is_v6: bool, server_port: u16) -> Ends {
         let own = permuted(seed, copy);
         let port = PORT_MIN + (own & ((1 << PORT_BITS) - 1)) as u16;
         let client = (own >> PORT_BITS) as u32;
@@ -103,16 +103,16 @@ mod tests {
     #[test]
     fn ends_lie_in_their_networks_and_depend_on_the_seed() {
         for copy in 0..10_000 {
-            let ends = Ends::of(7, copy, false, 53);
+            let ends = Ends::new(7, copy, false, 53);
             assert_eq!(ends.client.address()[0], 10);
             assert_eq!(ends.server.address()[0], 198);
             assert!([18, 19].contains(&ends.server.address()[1]), "{ends:?}");
             assert!(ends.client.port >= PORT_MIN);
             assert_eq!(ends.server.port, 53);
-            let ends = Ends::of(7, copy, true, 53);
+            let ends = Ends::new(7, copy, true, 53);
             assert_eq!(ends.client.address()[..8], [0x20, 1, 0, 2, 0, 0, 0, 1]);
             assert_eq!(ends.server.address()[..8], [0x20, 1, 0, 2, 0, 0, 0, 2]);
         }
-        assert_ne!(Ends::of(1, 5, false, 53), Ends::of(2, 5, false, 53));
+        assert_ne!(Ends::new(1, 5, false, 53), Ends::new(2, 5, false, 53));
     }
 }

@@ -57,7 +57,7 @@ pub struct Model {
 
 impl Model {
     /// The model of an original. Appends the bytes that it keeps to `data`.
-    pub fn of(original: &Original<'_>, keep_payload: bool, data: &mut Vec<u8>) -> Model {
+    pub fn from_original(original: &Original<'_>, keep_payload: bool, data: &mut Vec<u8>) -> Model {
         let &Original { bytes, headers, transport_at, .. } = original;
         let (ip_at, begin) = (headers.ip_at as usize, data.len());
         let is_v6 = headers.key.ends(true).0.0.is_ipv6();
@@ -277,7 +277,7 @@ mod tests {
             from_client: true,
         };
         let mut data = vec![0xee; 3];
-        let model = Model::of(&original, keep_payload, &mut data);
+        let model = Model::from_original(&original, keep_payload, &mut data);
         let mut frame = vec![0xff; model.length];
         model.write(&data[3..], ends, &mut frame);
         frame
@@ -319,7 +319,7 @@ mod tests {
                 (ipv6(protocol, &segment), 48),
             ] {
                 let is_v6 = packet[0] >> 4 == 6;
-                let ends = Ends::of(copy, copy, is_v6, 53);
+                let ends = Ends::new(copy, copy, is_v6, 53);
                 let frame = copied(&packet, &ends, keep_payload);
                 prop_assert_eq!(frame.len(), 14 + packet.len());
                 assert_right(&frame, transport_at);
@@ -338,11 +338,11 @@ mod tests {
     fn first_fragments_become_whole() {
         let mut segment = udp(b"first");
         segment[4] = 9; // of 2300 bytes in all
-        let ends = Ends::of(1, 2, false, 53);
+        let ends = Ends::new(1, 2, false, 53);
         let frame = copied(&ipv4(UDP, 0, 0x20, &segment), &ends, true);
         assert_eq!((frame[14 + 6], &frame[34 + 4..34 + 6]), (0, &[0, 13][..]));
         assert_right(&frame, 20);
-        let ends = Ends::of(1, 2, true, 53);
+        let ends = Ends::new(1, 2, true, 53);
         let frame = copied(&ipv6(UDP, &udp(b"first")), &ends, true);
         assert_eq!(frame[14 + 40 + 3], 0);
     }
@@ -351,7 +351,7 @@ mod tests {
     fn segmentation_offload_leaves_lengths_open() {
         let mut packet = ipv6(6, &tcp(0x10, &[0xff; 200_000]));
         packet[4..6].fill(0);
-        let ends = Ends::of(1, 2, true, 53);
+        let ends = Ends::new(1, 2, true, 53);
         let frame = copied(&packet, &ends, true);
         assert_eq!(frame.len(), 14 + packet.len());
         assert_eq!(frame[14 + 4..14 + 6], [0, 0]);
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn a_cut_packet_is_as_long_as_it_was() {
         let packet = ipv4(6, 0, 0, &tcp(0x10, &[5; 100]));
-        let ends = Ends::of(1, 2, false, 53);
+        let ends = Ends::new(1, 2, false, 53);
         let frame = copied(&packet[..60], &ends, true);
         assert_eq!(frame.len(), 14 + packet.len());
         assert_eq!(&frame[14 + 44..14 + 60], &[5; 16]);

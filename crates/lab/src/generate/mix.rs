@@ -126,7 +126,7 @@ impl Mix {
     fn write(&mut self, running: Running) {
         let flow = &self.catalogue.flows[running.flow as usize];
         let packet = &flow.packets[running.packet as usize];
-        let ends = Ends::of(self.seed, running.copy, packet.model.is_v6, flow.server_port);
+        let ends = Ends::new(self.seed, running.copy, packet.model.is_v6, flow.server_port);
         let bytes = self.catalogue.bytes(packet);
         let after_us = i64::try_from(running.next_ns / 1000).unwrap_or(i64::MAX);
         let frame = self.frames.push(

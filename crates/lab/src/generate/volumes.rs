@@ -196,7 +196,7 @@ impl Volumes {
     fn write(&mut self, running: &Running) -> u64 {
         // All packets of a flow are of one length, the last ones a byte shorter.
         let length = running.bytes_left.div_ceil(running.packets_left);
-        let Ends { client, server } = Ends::of(self.seed, running.flow as u64, false, 443);
+        let Ends { client, server } = Ends::new(self.seed, running.flow as u64, false, 443);
         let frame = self.frames.push(
             HEADERS,
             (length + LINK) as u32,

@@ -176,7 +176,7 @@ impl Enough {
     /// its packets from now on, except those with SYN, FIN or RST, until the flow is silent for
     /// long or starts anew.
     #[inline]
-    pub fn of(&self, protocol: u8, ends: [(IpAddr, u16); 2]) {
+    pub fn note(&self, protocol: u8, ends: [(IpAddr, u16); 2]) {
         if let Some(entry) = self.0.find(&Key::new(protocol, ends)) {
             entry.is_quiet.store(1, Ordering::Relaxed);
         }

@@ -72,7 +72,7 @@ fn settings(first: FirstPackets) -> PortSettings {
 struct Wire(OwnedFd);
 
 impl Wire {
-    fn of(interface: &str) -> Wire {
+    fn new(interface: &str) -> Wire {
         let interface = Interface::open(interface).unwrap();
         let socket = sys::packet_socket().unwrap();
         sys::bind(socket.as_fd(), interface.index as i32, sys::NO_PROTOCOL).unwrap();
@@ -118,7 +118,7 @@ impl Bench {
 
     fn with(settings: &PortSettings, workers: u16) -> Bench {
         let mut ports = open(&AF_PACKET, std::slice::from_ref(settings), workers).unwrap();
-        Bench { ports: ports.remove(0), wire: Wire::of("a0"), told: HashMap::new(), sent: 0 }
+        Bench { ports: ports.remove(0), wire: Wire::new("a0"), told: HashMap::new(), sent: 0 }
     }
 
     fn send(&mut self, packets: impl IntoIterator<Item = Packet>) {

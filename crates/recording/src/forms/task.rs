@@ -143,7 +143,7 @@ enum SizesForm {
 }
 
 impl DeviceFacts {
-    pub fn of(accelerator: &mut Accelerator) -> DeviceFacts {
+    pub fn new(accelerator: &mut Accelerator) -> DeviceFacts {
         let device = accelerator.device.as_mut();
         let row_len = device.input(1).len();
         let context = device.context(1).len();

@@ -91,7 +91,7 @@ impl LiveClock {
 
     /// Compares both clocks. Returns by how much the wall clock was set since the last call, µs, if
     /// it was.
-    pub fn look(&mut self, now: Reading) -> Option<i64> {
+    pub fn read(&mut self, now: Reading) -> Option<i64> {
         let ahead_us = now.wall_us - self.flow_time(now.boot_us);
         let by_us = ahead_us - self.ahead_us;
         if by_us.abs() <= STEP_US {
@@ -103,7 +103,7 @@ impl LiveClock {
     }
 
     /// Whether the wall clock as it was last seen may have stamped a packet that is here at
-    /// `now_us` of flow time. If not, it may have been set since: then [`LiveClock::look`] before
+    /// `now_us` of flow time. If not, it may have been set since: then [`LiveClock::read`] before
     /// [`LiveClock::flow_time_of`].
     #[inline]
     pub fn fits(&self, stamp_us: i64, now_us: i64) -> bool {

@@ -190,7 +190,7 @@ mod tests {
         let config = Sources::named(None, &[]).load().unwrap().config;
         let tasks = OpenTask::open_all(&config, None).unwrap();
         let state = Arc::new(SharedState::new(&tasks));
-        Helpers::new(&Cores::of(&config), state)
+        Helpers::new(&Cores::from_config(&config), state)
     }
 
     fn abandoned(helpers: &Helpers) -> Vec<String> {

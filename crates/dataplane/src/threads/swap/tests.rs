@@ -36,7 +36,7 @@ fn rig() -> Rig {
     let config = config(&[]);
     let dir = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/app-id-k10"));
     let tasks = OpenTask::open_all(&config, Some(dir)).unwrap();
-    let cores = Cores::of(&config);
+    let cores = Cores::from_config(&config);
     let options =
         FlowOptions { effect: flowmgr::Effect::Arrival, record_series: flowmgr::SeriesShare::NONE };
     let packets = PacketSide::build(&config, &tasks, options).unwrap();

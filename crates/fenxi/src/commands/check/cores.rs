@@ -416,7 +416,7 @@ NMI: 0 0 Non-maskable interrupts";
 
     fn pinned(core: &str) -> Cores {
         let config = Config::load(None, &[format!("pipeline.cores=[{core}, 5]")]).unwrap();
-        Cores::of(&config)
+        Cores::from_config(&config)
     }
 
     #[test]

@@ -48,7 +48,7 @@ fn effects_of_others(config: &Config, bundles: &[Bundle]) -> String {
     let others = bundles.iter().enumerate().skip(1);
     let of = |(number, bundle): (usize, &Bundle)| {
         let own = config.of_task(number);
-        let map = LabelMap::of(&own, bundle).ok()?;
+        let map = LabelMap::from_config(&own, bundle).ok()?;
         let (without, labels) = map.unmapped();
         let name = own.tasks.first().map(|task| task.name.as_str())?;
         (without.len() < labels).then(|| effects(&own, &map, &format!(" of {name}")))
@@ -233,7 +233,7 @@ fn several(count: usize, what: &str) -> String {
 
 /// One line per thread: its core, and which threads it passes work to.
 fn threads(config: &Config) -> String {
-    let cores = Cores::of(config);
+    let cores = Cores::from_config(config);
     let mut page = format!("\nthreads ({})\n", cores.reason);
     for (thread, core) in cores.iter() {
         let core = core.map_or("-".to_owned(), |core| format!("core {core}"));

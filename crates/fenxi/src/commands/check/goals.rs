@@ -181,7 +181,7 @@ pub fn goals(
     };
     let mut goals = Goals::default();
     for manager in 0..first.config.pipeline.layout.analytics_managers {
-        let devices = tasks.iter().map(|task| OwnDevices::of(task, manager));
+        let devices = tasks.iter().map(|task| OwnDevices::new(task, manager));
         let devices: Vec<OwnDevices<'_>> = devices.collect();
         goals.add(of_manager(tasks, &devices, &profile)?);
     }
@@ -217,7 +217,7 @@ struct OwnDevices<'a> {
 }
 
 impl<'a> OwnDevices<'a> {
-    fn of(task: &'a OpenTask, manager: usize) -> OwnDevices<'a> {
+    fn new(task: &'a OpenTask, manager: usize) -> OwnDevices<'a> {
         let config = &task.config;
         let places = config.pipeline.layout.sessions().into_iter().enumerate();
         let own = places.filter(|(_, place)| place.analytics_manager == manager);

@@ -59,7 +59,7 @@ fn classes_of_others(config: &Config, bundles: &[Bundle]) -> Vec<Finding> {
     let others = bundles.iter().enumerate().skip(1);
     let of = |(number, bundle): (usize, &Bundle)| {
         let own = config.of_task(number);
-        let map = LabelMap::of(&own, bundle).ok()?;
+        let map = LabelMap::from_config(&own, bundle).ok()?;
         let (without, labels) = map.unmapped();
         let table = format!("task.{}.mark", config.tasks[number].name);
         let found = format!(

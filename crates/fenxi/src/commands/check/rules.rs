@@ -58,7 +58,7 @@ pub fn bits(config: &Config, bundles: &[Bundle]) -> Vec<Bits> {
     let tasks = config.tasks.iter().zip(bundles).enumerate();
     let bits = tasks.filter_map(|(number, (task, bundle))| {
         let own = config.of_task(number);
-        let map = LabelMap::of(&own, bundle).ok()?;
+        let map = LabelMap::from_config(&own, bundle).ok()?;
         let marks = map.rows().iter().filter_map(|(_, action)| action.mark);
         let key = match number {
             0 => "mark.mask".to_owned(),

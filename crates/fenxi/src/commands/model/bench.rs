@@ -103,7 +103,7 @@ fn names(
     for depth in bundle.depths() {
         depths.push(at_depth(flows, depth.elements, bundle.k(), device)?);
     }
-    let namer = Namer::of(bundle);
+    let namer = Namer::new(bundle);
     let asked = flows.flows.iter().enumerate();
     let named = asked.filter(|(_, flow)| flow.is_asked).map(|(at, flow)| {
         let answers: Vec<_> = depths.iter().map(|answers| answers[at]).collect();
@@ -279,7 +279,7 @@ pub struct Namer {
 }
 
 impl Namer {
-    pub fn of(bundle: &Bundle) -> Namer {
+    pub fn new(bundle: &Bundle) -> Namer {
         let task = task_config(bundle);
         Namer {
             sure: task.sure(),
@@ -375,7 +375,7 @@ mod tests {
     fn namer(is_ports_first: bool) -> Namer {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/protocol");
         let bundle = Bundle::open(Path::new(dir)).unwrap();
-        let namer = Namer::of(&bundle);
+        let namer = Namer::new(&bundle);
         assert!(namer.is_ports_first);
         if is_ports_first {
             return namer;

@@ -61,7 +61,7 @@ pub struct Comparison {
 
 impl Comparison {
     /// Runs both models on the samples. Both must have the same labels and take the same series.
-    pub fn of(
+    pub fn measure(
         source: String,
         samples: &Samples,
         model: &mut Model,

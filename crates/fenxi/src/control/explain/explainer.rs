@@ -34,7 +34,7 @@ pub async fn find(
     let recent = tables.recent.lock();
     let mut ended = recent.find(&wanted).filter(|known| known.ended.is_some());
     if let Some((detail, live)) = live {
-        let known = recent.of(detail.look.flow.flow_id);
+        let known = recent.get(detail.look.flow.flow_id);
         let row = live_row(&live, &recent, names);
         return Some((Subject::live(row, &detail, &live, known), ended.count()));
     }

@@ -132,7 +132,7 @@ fn holds(term: &Term, tasks: &[AskedTask], config: &Config) -> Option<bool> {
             let networks = config.host_networks.iter();
             let inside = Inside(networks.map(|it| (it.address(), it.bits())).collect());
             let is_in = |end: (IpAddr, u16)| inside.has(end.0);
-            directions.contains(&Direction::of(is_in(flow.source), is_in(flow.destination)))
+            directions.contains(&Direction::from_ends(is_in(flow.source), is_in(flow.destination)))
         }
         Term::Label { task, labels: choice } => match decision(tasks, *task)? {
             None => choice.holds(false),

@@ -61,7 +61,7 @@ impl Evidence {
         let largest = scores.0.iter().fold(0.0_f64, |most, it| most.max(it.1));
         let others = self.classes().saturating_sub(scores.0.len()) as f64;
         let sum: f64 = scores.0.iter().map(|it| (it.1 - largest).exp()).sum();
-        let score = scores.of(class);
+        let score = scores.get(class);
         (score - largest).exp() / (sum + others * (-largest).exp())
     }
 }
@@ -79,7 +79,7 @@ impl Scores {
         }
     }
 
-    fn of(&self, class: u16) -> f64 {
+    fn get(&self, class: u16) -> f64 {
         let found = self.0.iter().find(|it| it.0 == class);
         found.map_or(0.0, |it| it.1)
     }

@@ -28,7 +28,7 @@ impl HostFlow {
     /// What a record says about a host: a label record of this task, or the last record of a flow
     /// that got its label only then or keeps its port's label. `None`: nothing, or nothing new.
     /// `networks` are where the hosts are, if configured.
-    pub fn of(record: &Record, task: TaskId, networks: &[Network]) -> Option<HostFlow> {
+    pub fn from_record(record: &Record, task: TaskId, networks: &[Network]) -> Option<HostFlow> {
         let (flow, decision, time_us) = match record {
             Record::Label(label)
                 if label.task == task && label.decision.decided_by != DecidedBy::Port =>

@@ -67,7 +67,7 @@ impl Connection {
 }
 
 /// Checks whether a live run could write the file. None is made, and none is changed.
-pub fn look(path: &Path) -> io::Result<()> {
+pub fn probe(path: &Path) -> io::Result<()> {
     refuse_fifo(path)?;
     match OpenOptions::new().append(true).open(path) {
         Ok(_) => Ok(()),

@@ -12,7 +12,7 @@ use dataplane::sink::Sink;
 use flowmgr::TaskId;
 use flowmgr::record::{FlowRecord, Record};
 
-use super::connection::look;
+use super::connection::probe;
 use super::exporter::{ExportCounts, Exporter};
 use super::{Destination, IpfixKeys};
 use crate::exit::Failure;
@@ -61,7 +61,7 @@ impl SinkKind for Ipfix {
     fn probe(&self, config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
         match config.section::<IpfixKeys>().to {
             Some(Destination::File(path)) if !is_exempt(&path) => {
-                look(&path).map_err(|error| Failure::creating(&path, &error))
+                probe(&path).map_err(|error| Failure::creating(&path, &error))
             }
             _ => Ok(()),
         }

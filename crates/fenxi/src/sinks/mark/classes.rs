@@ -38,7 +38,7 @@ impl ClassMarks {
 
     /// Where each task's classes are among [`ClassMarks::words`].
     pub fn places(&self) -> Places {
-        Places::of(self.by_task.iter().map(Vec::len))
+        Places::new(self.by_task.iter().map(Vec::len))
     }
 
     /// The mark of each class, task by task, as [`Mark::of_word`] reads it; without one its

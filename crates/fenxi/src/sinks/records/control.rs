@@ -92,7 +92,7 @@ impl SinkKind for Records {
         }
         match records.path.as_deref() {
             Some(path) if !is_exempt(path) => {
-                output::look(path).map_err(|error| Failure::creating(path, &error))
+                output::probe(path).map_err(|error| Failure::creating(path, &error))
             }
             _ => Ok(()),
         }

@@ -48,7 +48,7 @@ impl Output {
     pub fn create(path: &Path) -> io::Result<Output> {
         match is_dash(path) {
             true => Output::stdout(),
-            false => Output::of(Some(path), File::create(path)?, None),
+            false => Output::new(Some(path), File::create(path)?, None),
         }
     }
 
@@ -56,11 +56,11 @@ impl Output {
     pub fn append(path: &Path, rotate: Option<Rotate>) -> io::Result<Output> {
         match is_dash(path) {
             true => Output::stdout(),
-            false => Output::of(Some(path), open(path)?, rotate),
+            false => Output::new(Some(path), open(path)?, rotate),
         }
     }
 
-    fn of(path: Option<&Path>, file: File, rotate: Option<Rotate>) -> io::Result<Output> {
+    fn new(path: Option<&Path>, file: File, rotate: Option<Rotate>) -> io::Result<Output> {
         Ok(Output {
             name: path.map_or("stdout".to_owned(), |path| path.display().to_string()),
             is_regular: path.is_some() && file.metadata()?.is_file(),
@@ -73,7 +73,7 @@ impl Output {
 
     /// Bypasses [`io::Stdout`]: a thread that waits for a reader would keep it locked.
     fn stdout() -> io::Result<Output> {
-        Output::of(None, File::from(io::stdout().as_fd().try_clone_to_owned()?), None)
+        Output::new(None, File::from(io::stdout().as_fd().try_clone_to_owned()?), None)
     }
 
     /// Writes all lines, and removes those that are written.
@@ -169,7 +169,7 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// Checks whether a live run could write there. No file is made, and none is changed.
-pub fn look(path: &Path) -> io::Result<()> {
+pub fn probe(path: &Path) -> io::Result<()> {
     match open_locked(path, false) {
         Ok(file) => file.unlock(),
         Err(error) if error.kind() == ErrorKind::NotFound => may_make(path),

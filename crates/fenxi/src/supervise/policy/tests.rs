@@ -68,7 +68,7 @@ impl World {
         let config = Sources::named(None, &set).load().unwrap().config;
         let tasks = OpenTask::open_all(&config, None).unwrap();
         let state = Arc::new(SharedState::new(&tasks));
-        let (helpers, lasts) = Helpers::new(&Cores::of(&config), state.clone());
+        let (helpers, lasts) = Helpers::new(&Cores::from_config(&config), state.clone());
         let rules = Rules::load(&config, &OpenTask::all_labels(&tasks), Traffic::Live).unwrap();
         let (sender, port) = settings();
         let workers = Workers::new(vec![sender], false, 1 << 10);

@@ -34,7 +34,7 @@ fn silent_flows_end_after_the_clock_went_a_day_ahead_and_back() {
         }
         // Where the clock stays at the day ahead, 64 flows fill the table and stay.
         let counters = bench.manager.counters();
-        assert_eq!(counters.verdicts.of(Verdict::TableFull), 0);
+        assert_eq!(counters.verdicts.get(Verdict::TableFull), 0);
         assert_eq!(counters.clock_rebased, 1);
         assert!(counters.flows_ended[EndReason::Idle as usize] > 900);
         // Records have the times that the packets had.
@@ -64,7 +64,7 @@ fn one_absurd_time_fills_no_table_and_repeats() {
         bench.settle();
         let flows = bench.finish();
         let counters = bench.manager.counters();
-        assert_eq!(counters.verdicts.of(Verdict::TableFull), 0);
+        assert_eq!(counters.verdicts.get(Verdict::TableFull), 0);
         assert_eq!(counters.clock_rebased, 1);
         flows
     };

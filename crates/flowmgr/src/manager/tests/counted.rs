@@ -15,7 +15,7 @@ fn counting() -> Config {
 /// The key of the flow between two hosts of [`tcp`].
 fn key(protocol: u8, one: u8, other: u8) -> crate::Key {
     let end = |host: u8| ([10, 0, 0, host].into(), 80);
-    crate::Key::of(protocol, end(one), end(other))
+    crate::Key::from_ends(protocol, end(one), end(other))
 }
 
 /// The TCP flow between hosts 1 and 2 with `packets` from each since the counter began; 100 bytes

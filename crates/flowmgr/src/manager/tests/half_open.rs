@@ -150,7 +150,7 @@ fn a_full_chain_takes_new_flows_at_the_expense_of_half_open_ones() {
         bench.settle();
     }
     let counters = bench.manager.counters();
-    assert_eq!(counters.verdicts.of(Verdict::TableFull), 0);
+    assert_eq!(counters.verdicts.get(Verdict::TableFull), 0);
     assert!(counters.evictions.half_open > 60);
 }
 

@@ -17,7 +17,7 @@ fn each_flow_is_seen_once_however_small_the_portions() {
         let mut rows = Vec::with_capacity(CHAIN_FLOWS_MAX + 8);
         let (mut from, mut seen) = (0, Vec::new());
         loop {
-            let next = bench.manager.look(from, most, &mut rows);
+            let next = bench.manager.read_flows(from, most, &mut rows);
             assert!(rows.len() <= rows.capacity().min(most));
             seen.extend(rows.drain(..).map(|row| row.flow.flow_id));
             match next {
@@ -35,7 +35,7 @@ fn a_row_says_how_far_the_flow_is_on_the_way_to_its_label() {
     let mut bench = Bench::new(config());
     let standing = |bench: &Bench| {
         let mut rows = Vec::with_capacity(CHAIN_FLOWS_MAX);
-        bench.manager.look(0, usize::MAX, &mut rows);
+        bench.manager.read_flows(0, usize::MAX, &mut rows);
         rows[0].standing
     };
     bench.burst(&[tcp(0, 1, 2, TCP_SYN), tcp(1, 2, 1, TCP_SYN | TCP_ACK)]);
@@ -49,7 +49,7 @@ fn a_row_says_how_far_the_flow_is_on_the_way_to_its_label() {
     assert_eq!((decision.class, decision.confidence), (1, 60_000));
     assert_eq!((decision.depth, decision.model), (3, 2));
     let mut rows = Vec::with_capacity(CHAIN_FLOWS_MAX);
-    bench.manager.look(0, usize::MAX, &mut rows);
+    bench.manager.read_flows(0, usize::MAX, &mut rows);
     assert_eq!(rows[0].counts.packets, [2, 1]);
     assert!(!rows[0].midstream && !rows[0].is_closed);
 }
@@ -87,7 +87,7 @@ fn a_series_that_was_given_up_is_lost_and_one_of_a_torn_connection_withheld() {
     bench.burst(&packets);
     bench.answer(Label::Unlabelled);
     let mut rows = Vec::with_capacity(CHAIN_FLOWS_MAX);
-    bench.manager.look(0, usize::MAX, &mut rows);
+    bench.manager.read_flows(0, usize::MAX, &mut rows);
     assert_eq!(rows[0].standing, Standing::Lost);
 
     let mut strict = config();
@@ -96,7 +96,7 @@ fn a_series_that_was_given_up_is_lost_and_one_of_a_torn_connection_withheld() {
     let packets: Vec<Tcp> = (0..3).map(|at| tcp(at, 1, 2, TCP_ACK)).collect();
     bench.burst(&packets);
     rows.clear();
-    bench.manager.look(0, usize::MAX, &mut rows);
+    bench.manager.read_flows(0, usize::MAX, &mut rows);
     assert_eq!(rows[0].standing, Standing::Withheld);
     assert!(rows[0].midstream);
 }

@@ -37,7 +37,7 @@ fn flows_that_begin_midstream_are_not_asked_about() {
             assert_eq!((counters.flows_midstream, counters.series_withheld()), (1, 1));
             assert_eq!((counters.series_emitted(), counters.flows_short), (0, 0));
             let verdicts = counters.verdicts;
-            assert_eq!((verdicts.of(Verdict::Unlabelled), verdicts.total()), (10, 10));
+            assert_eq!((verdicts.get(Verdict::Unlabelled), verdicts.total()), (10, 10));
             assert_eq!(counters.labelled_bytes, 0);
         }
     }
@@ -103,5 +103,5 @@ fn reports_of_flows_that_were_not_asked_about_balance() {
     let flows = bench.finish();
     assert_eq!(flows.len(), 3);
     let verdicts = bench.manager.counters().verdicts;
-    assert_eq!((verdicts.of(Verdict::Unlabelled), verdicts.total()), (25, 25));
+    assert_eq!((verdicts.get(Verdict::Unlabelled), verdicts.total()), (25, 25));
 }

@@ -21,7 +21,7 @@ fn a_flow_counts_at_the_port_where_it_was_first_seen() {
     let [flow] = bench.finish().try_into().expect("one flow");
     assert_eq!(flow.counts.packets, [8, 8]);
     let counters = bench.manager.counters();
-    assert_eq!(counters.verdicts.of(Verdict::SeenElsewhere), 16);
+    assert_eq!(counters.verdicts.get(Verdict::SeenElsewhere), 16);
     assert_eq!(counters.verdicts.total(), 32);
     assert_eq!(counters.flow_bytes, 16 * 40);
     assert_eq!(counters.series_emitted(), 1);

@@ -102,7 +102,7 @@ fn live_the_label_is_there_with_the_first_packet_and_stands() {
     assert_eq!((bench.last(), bench.said()), (Some(PORT), vec![PORT]));
     let counters = bench.manager.counters();
     assert_eq!(counters.labelled_by_class[1].packets, 5);
-    assert_eq!(counters.verdicts.of(Verdict::Labelled), 5);
+    assert_eq!(counters.verdicts.get(Verdict::Labelled), 5);
     assert_eq!((counters.flows_by_port, counters.depths[0].flows_contradicting), (1, 0));
     assert_eq!(
         (counters.labels_given(), counters.flows_labelled()),
@@ -207,7 +207,7 @@ fn by_packet_time_packets_have_the_ports_label_until_the_contradiction_counts() 
     let mut bench = Bench::new(ports_first(Effect::PacketTime { delay_us: 2 }));
     // Packets at 0 to 7 µs; the second depth is complete at 3 and counts from 5 on.
     bench.begin(7);
-    assert_eq!(bench.manager.counters().verdicts.of(Verdict::Labelled), 8);
+    assert_eq!(bench.manager.counters().verdicts.get(Verdict::Labelled), 8);
     assert_eq!(bench.said(), [PORT]);
     bench.decide(2, answer(0, CONTRADICTS));
     bench.decide(1, answer(0, CONTRADICTS));
@@ -217,7 +217,7 @@ fn by_packet_time_packets_have_the_ports_label_until_the_contradiction_counts() 
     let counters = bench.manager.counters();
     let by_class: Vec<u64> = counters.labelled_by_class.iter().map(|it| it.packets).collect();
     assert_eq!(by_class, [3, 5, 0]);
-    assert_eq!(counters.verdicts.of(Verdict::Labelled), 8);
+    assert_eq!(counters.verdicts.get(Verdict::Labelled), 8);
 }
 
 /// Questions about flows by the walk, answered by `rule` by the class that each has.
@@ -348,7 +348,7 @@ fn a_rule_that_gives_a_label_or_asks_nothing_comes_before_the_port() {
             let counters = bench.manager.counters();
             let labelled: u64 = counters.labelled_by_class.iter().map(|it| it.packets).sum();
             assert_eq!(labelled, u64::from(expected.is_some()));
-            assert_eq!(labelled, counters.verdicts.of(Verdict::Labelled));
+            assert_eq!(labelled, counters.verdicts.get(Verdict::Labelled));
         }
     }
 }
@@ -446,7 +446,7 @@ proptest! {
             assert!(bench.manager.is_settled());
             let counters = bench.manager.counters();
             let labelled: u64 = counters.labelled_by_class.iter().map(|it| it.packets).sum();
-            assert_eq!(labelled, counters.verdicts.of(Verdict::Labelled));
+            assert_eq!(labelled, counters.verdicts.get(Verdict::Labelled));
             assert!(bench.said().len() <= 1 + usize::from(is_named));
             last
         });

@@ -144,7 +144,7 @@ fn dropped_packets_are_counted_as_such_only() {
     let counters = bench.manager.counters();
     assert_eq!(counters.labelled_by_class[0].packets, 2);
     assert_eq!(counters.labelled_bytes, 80);
-    assert_eq!(counters.verdicts.of(Verdict::Dropped), 5);
+    assert_eq!(counters.verdicts.get(Verdict::Dropped), 5);
     bench.balance(10);
 }
 

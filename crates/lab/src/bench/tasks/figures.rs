@@ -36,7 +36,7 @@ pub fn of_plans(case: &Case, outcomes: &[(Plan, Vec<Outcome>)]) -> Vec<Figure> {
                 Some(_) => format!("{}: load of splits", plan.name()),
                 None => format!("{}, {}: load", case.name, plan.name()),
             },
-            ..figure("", "busy").of(outcomes, |it| it.load)
+            ..figure("", "busy").over(outcomes, |it| it.load)
         };
         let [_, median, best] = ratios(null, outcomes, |it| it.load);
         let mut gain = Figure { median, best, ..figure("load of none by this", "ratio") };
@@ -49,7 +49,7 @@ pub fn of_plans(case: &Case, outcomes: &[(Plan, Vec<Outcome>)]) -> Vec<Figure> {
         [
             load,
             gain,
-            figure("series in a batch", "series").of(outcomes, |it| it.batch),
+            figure("series in a batch", "series").over(outcomes, |it| it.batch),
             figure("p99 by goal, worst task and seed", "ratio")
                 .worst(outcomes, |it| it.p99_by_goal),
             figure("tasks that miss their goal, worst seed", "tasks")
@@ -71,8 +71,8 @@ pub fn of_saturation(case: &Case, outcomes: &[(Plan, Vec<Outcome>)]) -> Vec<Figu
     };
     let told = outcomes.iter().flat_map(|(plan, outcomes)| {
         [
-            figure(case, *plan, "load", "busy").of(outcomes, |it| it.load),
-            figure(case, *plan, "series in a batch", "series").of(outcomes, |it| it.batch),
+            figure(case, *plan, "load", "busy").over(outcomes, |it| it.load),
+            figure(case, *plan, "series in a batch", "series").over(outcomes, |it| it.batch),
             throughput(case, *plan, outcomes, max),
         ]
     });
@@ -101,7 +101,7 @@ fn figure(case: &Case, plan: Plan, what: &str, unit: &'static str) -> Figure {
 
 impl Figure {
     /// The median of all seeds, and the least.
-    fn of(self, outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> Figure {
+    fn over(self, outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> Figure {
         let [best, median, _] = spread(outcomes.iter().map(of).collect());
         Figure { median, best, ..self }
     }

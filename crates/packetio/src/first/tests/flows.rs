@@ -178,21 +178,21 @@ fn who_has_enough_gets_no_more() {
             assert_eq!(bench.up_of([udp(a, b, 1), udp(b, a, 1), other]), 3);
             let ends = if is_turned { [b, a] } else { [a, b] };
             // One of TCP is not meant.
-            enough.of(6, ends);
+            enough.note(6, ends);
             assert_eq!(bench.up_of([udp(a, b, 1)]), 1);
-            enough.of(UDP, ends);
+            enough.note(UDP, ends);
             assert_eq!(bench.up_of([udp(a, b, 1), udp(b, a, 1), other]), 1);
             assert_eq!(bench.packets_counted(&udp(a, b, 1)), [1, 1]);
         }
         // Nothing is kept of a flow without an entry.
         let unknown = udp(v4(8, 1), v4(9, 1), 1);
-        enough.of(UDP, [unknown.from, unknown.to]);
+        enough.note(UDP, [unknown.from, unknown.to]);
         assert_eq!(bench.up_of([unknown; 2]), 2);
 
         // It holds until the flow begins anew.
         let packet = tcp(v4(1, 3), v4(2, 3), ACK, 1);
         assert_eq!(bench.up_of([packet; 2]), 2);
-        enough.of(6, [packet.from, packet.to]);
+        enough.note(6, [packet.from, packet.to]);
         assert_eq!(bench.up_of([packet; 2]), 0);
         let syn = tcp(packet.from, packet.to, SYN, 0);
         assert_eq!(bench.up_of([syn, packet, packet]), 3);
@@ -248,7 +248,7 @@ fn a_flow_that_was_silent_for_long_begins_anew() {
             std::thread::sleep(Duration::from_millis(1200));
         }
         assert_eq!(bench.up_of([packet; 1]), 1);
-        enough.of(6, [packet.from, packet.to]);
+        enough.note(6, [packet.from, packet.to]);
         assert_eq!(bench.up_of([packet; 1]), 0);
         std::thread::sleep(Duration::from_millis(1200));
         assert_eq!(bench.up_of([packet; 5]), 3, "nobody has enough of it yet");

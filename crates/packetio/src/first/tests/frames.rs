@@ -172,7 +172,7 @@ fn headers_are_whole_however_many_options_and_tags_they_have() {
         return;
     };
     netns.inside(|| {
-        let wire = Wire::of("a0");
+        let wire = Wire::new("a0");
         let mut bench = Bench::new(first(1));
         let plain = tcp(v6(1, 7), v6(2, 9), SYN, 200);
         let tagged = Packet { tags: &[(0x88a8, 1), (0x8100, 2)], ..plain };

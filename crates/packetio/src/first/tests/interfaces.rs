@@ -20,7 +20,7 @@ pub fn programs(interface: &str) -> [usize; 2] {
     })
 }
 
-pub fn of(interface: &str, direction: Direction) -> PortSettings {
+pub fn settings_of(interface: &str, direction: Direction) -> PortSettings {
     PortSettings { interface: interface.to_owned(), direction, ..settings(first(2)) }
 }
 
@@ -32,9 +32,9 @@ fn packets_that_go_out_are_seen_unless_only_incoming_ones_are_wanted() {
     };
     netns.inside(|| {
         for direction in [Direction::Both, Direction::Incoming] {
-            let mut bench = Bench::with(&of("b0", direction), 1);
+            let mut bench = Bench::with(&settings_of("b0", direction), 1);
             let there = udp(v4(1, 7), v4(2, 9), 10);
-            let out = Wire::of("b0");
+            let out = Wire::new("b0");
             bench.send([there; 4]);
             bench.arrived();
             for _ in 0..3 {
@@ -59,8 +59,8 @@ fn on_the_loopback_interface_each_packet_is_seen_once() {
     };
     netns.inside(|| {
         for direction in [Direction::Both, Direction::Incoming] {
-            let mut bench = Bench::with(&of("lo", direction), 1);
-            bench.wire = Wire::of("lo");
+            let mut bench = Bench::with(&settings_of("lo", direction), 1);
+            bench.wire = Wire::new("lo");
             let packet = udp(v4(1, 7), v4(2, 9), 10);
             assert_eq!(bench.up_of([packet; 5]), 2);
             assert_eq!(bench.packets_counted(&packet), [3, 0]);
@@ -75,11 +75,11 @@ fn the_program_is_attached_as_long_as_a_port_is_open() {
     };
     netns.inside(|| {
         assert_eq!(programs("b0"), [0, 0]);
-        probe(&AF_PACKET, &of("b0", Direction::Both)).unwrap();
+        probe(&AF_PACKET, &settings_of("b0", Direction::Both)).unwrap();
         assert_eq!(programs("b0"), [0, 0], "it was there for a moment");
         let packet = udp(v4(1, 7), v4(2, 9), 10);
         for (direction, attached) in [(Direction::Both, [1, 1]), (Direction::Incoming, [1, 0])] {
-            let mut bench = Bench::with(&of("b0", direction), 2);
+            let mut bench = Bench::with(&settings_of("b0", direction), 2);
             assert_eq!(programs("b0"), attached);
             // Nothing is left of those before.
             assert_eq!(bench.sums().offered, 0);
@@ -91,7 +91,7 @@ fn the_program_is_attached_as_long_as_a_port_is_open() {
             drop(bench);
             assert_eq!(programs("b0"), [0, 0]);
             // A worker may call `enough` after the program is gone.
-            enough.of(17, [packet.from, packet.to]);
+            enough.note(17, [packet.from, packet.to]);
         }
     });
 }
@@ -102,8 +102,8 @@ fn two_programs_on_one_interface_both_see_all() {
         return;
     };
     netns.inside(|| {
-        let mut one = Bench::with(&of("b0", Direction::Both), 1);
-        let mut other = Bench::with(&of("b0", Direction::Both), 1);
+        let mut one = Bench::with(&settings_of("b0", Direction::Both), 1);
+        let mut other = Bench::with(&settings_of("b0", Direction::Both), 1);
         assert_eq!(programs("b0"), [2, 2]);
         let packet = udp(v4(1, 7), v4(2, 9), 10);
         assert_eq!(one.up_of([packet; 5]), 2);
@@ -147,7 +147,7 @@ fn an_interface_that_was_away_is_reported_once_and_its_packets_come_again() {
         return;
     };
     netns.inside(|| {
-        let mut bench = Bench::with(&of("b0", Direction::Both), 2);
+        let mut bench = Bench::with(&settings_of("b0", Direction::Both), 2);
         let port = &bench.ports[1].rx;
         assert!(port.is_live() && !port.is_lost() && port.name() == "b0");
         let packet = udp(v4(1, 7), v4(2, 9), 10);
@@ -182,7 +182,7 @@ fn an_interface_that_was_away_is_reported_once_and_its_packets_come_again() {
         assert!(bench.ports.iter().all(|port| port.rx.is_lost() && !port.rx.is_failed()));
 
         netns.add_pair();
-        bench.wire = Wire::of("a0");
+        bench.wire = Wire::new("a0");
         assert_eq!(events(&mut bench, |_| true), [up]);
         until_away(&mut bench, false);
         assert_eq!(programs("b0"), [1, 1]);
@@ -201,7 +201,7 @@ fn an_interface_with_another_name_is_reported_with_the_cure() {
         return;
     };
     netns.inside(|| {
-        let mut bench = Bench::with(&of("b0", Direction::Both), 1);
+        let mut bench = Bench::with(&settings_of("b0", Direction::Both), 1);
         netns.run("ip link set b0 down && ip link set b0 name c0 && ip link set c0 up");
         let line = "b0: the interface is now called c0; give it its name back, or put the new one \
             into io.interfaces and restart";
@@ -217,7 +217,7 @@ fn an_interface_that_is_down_can_be_opened() {
     };
     netns.run("ip link set b0 down");
     netns.inside(|| {
-        let mut bench = Bench::with(&of("b0", Direction::Both), 1);
+        let mut bench = Bench::with(&settings_of("b0", Direction::Both), 1);
         assert!(bench.sums().is_away);
         netns.run("ip link set b0 up");
         events(&mut bench, |event| matches!(event, LinkEvent::Up(_)));
@@ -231,12 +231,13 @@ fn what_cannot_be_opened_is_named() {
         return;
     };
     netns.inside(|| {
-        let error = probe(&AF_PACKET, &of("b1", Direction::Both)).unwrap_err();
+        let error = probe(&AF_PACKET, &settings_of("b1", Direction::Both)).unwrap_err();
         assert!(matches!(error, OpenError::NoSuchInterface { .. }), "{error}");
-        let wrong = PortSettings { blocks: 1, ..of("b0", Direction::Both) };
+        let wrong = PortSettings { blocks: 1, ..settings_of("b0", Direction::Both) };
         let error = open(&AF_PACKET, &[wrong], 1).map(drop).unwrap_err();
         assert!(matches!(error, OpenError::BadSetting { .. }), "{error}");
-        let error = open(&AF_PACKET, &[of("b0", Direction::Both)], 65).map(drop).unwrap_err();
+        let error =
+            open(&AF_PACKET, &[settings_of("b0", Direction::Both)], 65).map(drop).unwrap_err();
         assert_eq!(error.to_string(), "b0: 65 flow workers; io.capture = \"first\" serves 64");
         assert_eq!(programs("b0"), [0, 0]);
     });

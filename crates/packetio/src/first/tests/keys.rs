@@ -68,8 +68,8 @@ fn any_flow_is_found_by_its_ends() {
                 assert!([TCP, UDP].contains(&packet.protocol));
                 let (from, to) = (packet.from, packet.to);
                 match i % 3 {
-                    0 => enough.of(packet.protocol, [from, to]),
-                    1 => enough.of(packet.protocol, [to, from]),
+                    0 => enough.note(packet.protocol, [from, to]),
+                    1 => enough.note(packet.protocol, [to, from]),
                     _ => {}
                 }
             }

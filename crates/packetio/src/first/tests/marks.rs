@@ -26,7 +26,7 @@ fn what_begins_or_ends_a_connection_always_comes_up() {
         bench.send([tcp(b, a, SYN | ACK, 0), answer, data]);
         assert_eq!(flags(&mut bench), [SYN | ACK]);
         let enough = bench.ports[0].enough.clone().unwrap();
-        enough.of(6, [a, b]);
+        enough.note(6, [a, b]);
         bench.send([tcp(a, b, FIN | ACK, 10), answer, tcp(b, a, FIN, 0), data]);
         assert_eq!(flags(&mut bench), [FIN | ACK, FIN]);
         bench.send([tcp(b, a, RST, 0), tcp(a, b, RST | ACK, 0), tcp(b, a, RST, 0)]);

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
-use super::interfaces::{of, programs};
+use super::interfaces::{programs, settings_of};
 use super::packets::{udp, v4};
 use super::{SOON, Wire, namespace};
 use crate::af_packet::AF_PACKET;
@@ -52,7 +52,7 @@ fn a_missing_capability_is_named() {
         return;
     };
     netns.inside(|| {
-        let settings = of("b0", Direction::Both);
+        let settings = settings_of("b0", Direction::Both);
         // What the kernel can is found out once in a process, and not by a thread that may not ask.
         probe(&AF_PACKET, &settings).unwrap();
         // CAP_SYS_ADMIN implies all of it.
@@ -76,8 +76,8 @@ fn the_capabilities_that_are_named_suffice() {
         return;
     };
     netns.inside(|| {
-        let wire = Wire::of("a0");
-        let settings = of("b0", Direction::Both);
+        let wire = Wire::new("a0");
+        let settings = settings_of("b0", Direction::Both);
         probe(&AF_PACKET, &settings).unwrap();
         have(CapabilitySet::empty());
         let named = named(&refusal(&settings));

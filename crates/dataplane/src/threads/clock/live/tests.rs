@@ -35,7 +35,7 @@ fn while_nobody_sets_the_clock_flow_time_is_wall_time() {
     let mut clock = LiveClock::new(machine.reading());
     for _ in 0..100 {
         machine.boot_us += SECOND_US;
-        assert_eq!(clock.look(machine.reading()), None);
+        assert_eq!(clock.read(machine.reading()), None);
         let now_us = clock.flow_time(machine.boot_us);
         assert_eq!(now_us, machine.wall_us());
         let stamp_us = machine.wall_us() - 2000;
@@ -59,8 +59,8 @@ fn each_packet_is_as_old_as_it_is_whenever_the_clock_was_set() {
         // Not noticed yet: the packet of after says so.
         assert!(clock.fits(before_us, now_us));
         assert!(!clock.fits(after_us, now_us), "{step_us}");
-        assert_eq!(clock.look(machine.reading()), Some(step_us));
-        assert_eq!(clock.look(machine.reading()), None, "once");
+        assert_eq!(clock.read(machine.reading()), Some(step_us));
+        assert_eq!(clock.read(machine.reading()), None, "once");
         assert_eq!(clock.flow_time_of(before_us, now_us), now_us - 5000);
         assert_eq!(clock.flow_time_of(after_us, now_us), now_us - 2000);
         // Records have the new time.
@@ -72,7 +72,7 @@ fn each_packet_is_as_old_as_it_is_whenever_the_clock_was_set() {
         assert_eq!(clock.flow_time_of(stamp_us, now_us), now_us - 400);
         // And back.
         machine.wall_less_boot_us -= step_us;
-        assert_eq!(clock.look(machine.reading()), Some(-step_us));
+        assert_eq!(clock.read(machine.reading()), Some(-step_us));
         assert_eq!((clock.ahead_us(), clock.steps()), (0, 2));
     }
 }
@@ -86,7 +86,7 @@ fn packets_that_waited_keep_their_age() {
     machine.boot_us += 4 * SECOND_US;
     let now_us = clock.flow_time(machine.boot_us);
     assert!(!clock.fits(stamp_us, now_us));
-    assert_eq!(clock.look(machine.reading()), None);
+    assert_eq!(clock.read(machine.reading()), None);
     assert_eq!(clock.flow_time_of(stamp_us, now_us), stamp_us);
 }
 
@@ -109,7 +109,7 @@ fn a_slow_slew_never_leaves_packets_or_records_behind() {
     for _ in 0..1000 {
         machine.boot_us += SECOND_US;
         machine.wall_less_boot_us += 500;
-        clock.look(machine.reading());
+        clock.read(machine.reading());
         let now_us = clock.flow_time(machine.boot_us);
         let at_us = clock.flow_time_of(machine.wall_us(), now_us);
         assert!((at_us - now_us).abs() <= STEP_US);
@@ -149,7 +149,7 @@ fn idle_flows_end_after_the_clock_was_set_a_day_ahead_and_back() {
         }
         let (stamp_us, now_us) = (machine.wall_us() - 500, clock.flow_time(machine.boot_us));
         if !clock.fits(stamp_us, now_us) {
-            clock.look(machine.reading());
+            clock.read(machine.reading());
         }
         let mut data = syn((second % 250) as u8);
         let packet = Packet {

@@ -94,7 +94,7 @@ fn different_devices_may_share_the_analytics_thread() {
     assert!(!goals.out_of_reach[0].shares_thread);
 }
 
-fn of(with: &[&str], waits_for: Option<&str>, shares_thread: bool) -> String {
+fn sentence(with: &[&str], waits_for: Option<&str>, shares_thread: bool) -> String {
     let it = OutOfReach {
         task: "a".to_owned(),
         waits_for: waits_for.map(str::to_owned),
@@ -110,27 +110,27 @@ fn of(with: &[&str], waits_for: Option<&str>, shares_thread: bool) -> String {
 fn a_goal_out_of_reach_names_the_tasks_and_the_cure() {
     for (cause, says) in [
         (
-            of(&["a"], None, false),
+            sentence(&["a"], None, false),
             "2 ms cannot be promised: its largest batch takes 5.2 ms; use smaller batches \
              (task.a.batch_sizes) or a longer goal",
         ),
         (
-            of(&["b"], Some("b"), false),
+            sentence(&["b"], Some("b"), false),
             "the largest batch of b, for which it waits, takes 5.2 ms; use smaller batches \
              (task.b.batch_sizes) or a longer goal",
         ),
         (
-            of(&["a", "b"], None, false),
+            sentence(&["a", "b"], None, false),
             "on its device the largest batches of a, b take 5.2 ms together; give the slow \
              ones another device (task.NAME.devices) or",
         ),
         (
-            of(&["b", "c"], Some("b"), false),
+            sentence(&["b", "c"], Some("b"), false),
             "on the device of b, for which it waits, the largest batches of b, c take 5.2 ms \
              together; give the slow ones",
         ),
         (
-            of(&["a", "b"], None, true),
+            sentence(&["a", "b"], None, true),
             "on its thread the largest batches of a, b take 5.2 ms together; give the devices \
              threads of their own \
              (device.NAME.thread = \"own\") or smaller batches",

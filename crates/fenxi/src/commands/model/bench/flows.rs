@@ -72,7 +72,7 @@ impl Flows {
         let mut table = Table::open(path)?;
         let columns = Columns::find(&table, bundle)?;
         let label = Label::find(&table, column)?;
-        let mut flows = Flows::of(bundle);
+        let mut flows = Flows::from_bundle(bundle);
         while let Some(row) = table.next_row()? {
             flows.counts.rows += 1;
             if flows.counts.rows > FLOWS_MAX {
@@ -86,7 +86,7 @@ impl Flows {
         Ok(flows)
     }
 
-    fn of(bundle: &Bundle) -> Flows {
+    fn from_bundle(bundle: &Bundle) -> Flows {
         let mut classes: Vec<String> = bundle.labels().iter().map(|it| it.name.clone()).collect();
         if bundle.shape().classes > classes.len() {
             classes.push(UNKNOWN.to_owned());
@@ -110,7 +110,7 @@ impl Flows {
         label: &Label,
         bundle: &Bundle,
     ) -> Result<(), Failure> {
-        let name = label.of(row)?;
+        let name = label.read(row)?;
         if name.is_empty() {
             self.counts.unlabelled += 1;
             return Ok(());
@@ -225,7 +225,7 @@ impl Label {
         })
     }
 
-    fn of<'a>(&self, row: &Row<'a>) -> Result<&'a str, Failure> {
+    fn read<'a>(&self, row: &Row<'a>) -> Result<&'a str, Failure> {
         let label = row.name(Some(self.column))?;
         Ok(match self.is_first_part {
             true => label.split('.').next().unwrap_or_default().trim(),
