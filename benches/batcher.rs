@@ -2,7 +2,7 @@
 //! ring slot to label word where the device answers at once.
 
 use accel::{Classification, Device, DeviceError, Sizes};
-use analytics::batching::{Plan, Situation};
+use analytics::batching::{Situation, SloPlan};
 use analytics::{Accelerator, CacheConfig, Config, Manager, Policy, Round, Task};
 use cring::{Feature, Features, Series};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -77,7 +77,7 @@ fn decide(criterion: &mut Criterion) {
                     timer: Duration::from_millis(11),
                     sizes: &sizes,
                     profile: None,
-                    plan: Plan::AT_ONCE,
+                    plan: SloPlan::AT_ONCE,
                     ring_full: false,
                     draining: false,
                     stalled: false,

@@ -13,7 +13,7 @@
 //!
 //! The policies `slo` and `on-off` are the only ones with a memory. It is kept apart from the
 //! policy, in the [controller](crate::controller), and reaches a decision as the situation's
-//! [`Plan`].
+//! [`SloPlan`].
 //!
 //! In the terms of the paper (FENXI §5.1), r is [`Situation::waiting`], 𝓑 is [`Situation::sizes`],
 //! and the timeout T has expired when [`Situation::timer`] has reached it. T runs from the moment
@@ -27,7 +27,7 @@ pub(crate) mod slo;
 mod timeout;
 
 use accel::{Profile, Sizes};
-pub use slo::Plan;
+pub use slo::SloPlan;
 use std::time::Duration;
 
 /// Decides when waiting series become a batch.
@@ -84,7 +84,7 @@ pub struct Situation<'a> {
     /// What its batches take, if known.
     pub profile: Option<Profile>,
     /// For [`Policy::Slo`] and [`Policy::OnOff`] only.
-    pub plan: Plan,
+    pub plan: SloPlan,
     /// A ring is nearly full: soon series will be shed behind it, or a replay waits for room.
     pub ring_full: bool,
     /// The producers may wait for a label before they send more. This is a reason to fire only

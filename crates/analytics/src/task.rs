@@ -31,7 +31,7 @@ mod row_layout;
 mod settings;
 mod swap;
 
-use crate::batching::{Decision, Fire, Plan, Situation};
+use crate::batching::{Decision, Fire, Situation, SloPlan};
 use crate::cache::Cache;
 use crate::controller::Goal;
 use crate::dispatch::Dispatch;
@@ -65,7 +65,7 @@ pub struct Task {
     labelling: Labelling,
     swaps: Swaps,
     /// What policies with a goal keep to in this control period.
-    plan: Plan,
+    plan: SloPlan,
     /// When the timer started by which policies measure the timeout.
     timer_ns: u64,
     draining: bool,
@@ -128,7 +128,7 @@ impl Task {
             dispatch,
             labelling,
             swaps: Swaps::default(),
-            plan: Plan::AT_ONCE,
+            plan: SloPlan::AT_ONCE,
             timer_ns: 0,
             draining: false,
             work_ns: 0,

@@ -1,6 +1,6 @@
 //! An explanation as text.
 
-use crate::protocol::{Answer, Element, Explanation, Outcome, TaskPart};
+use crate::protocol::{Answer, AnswerOutcome, Element, Explanation, TaskPart};
 
 use crate::figures::{duration, grouped};
 use crate::text::{escape, left, right};
@@ -165,22 +165,22 @@ fn answers(answers: &[Answer], asked_again: &str) -> Vec<String> {
 
 fn answer(answer: &Answer) -> String {
     let what = match answer.outcome {
-        Outcome::Decided => "decided",
-        Outcome::NotSure => "not sure",
-        Outcome::Agrees => "agrees with the port",
-        Outcome::NotNeeded => "not needed",
-        Outcome::Waiting => "on its way",
-        Outcome::Lost => "lost: the series was shed, or the device failed",
-        Outcome::TooShort => "the flow is too short",
-        Outcome::NotAsked => "not asked",
-        Outcome::NotKept => "not kept",
+        AnswerOutcome::Decided => "decided",
+        AnswerOutcome::NotSure => "not sure",
+        AnswerOutcome::Agrees => "agrees with the port",
+        AnswerOutcome::NotNeeded => "not needed",
+        AnswerOutcome::Waiting => "on its way",
+        AnswerOutcome::Lost => "lost: the series was shed, or the device failed",
+        AnswerOutcome::TooShort => "the flow is too short",
+        AnswerOutcome::NotAsked => "not asked",
+        AnswerOutcome::NotKept => "not kept",
     };
     let mut line = format!("  depth {}  {}", right(&answer.depth.to_string(), 2), what);
     if let (Some(label), Some(confidence)) = (&answer.label, answer.confidence) {
         let by = answer.by.as_deref().unwrap_or("model");
         line += &format!(": {label} {confidence:.4} by the {by}");
     }
-    if matches!(answer.outcome, Outcome::Decided | Outcome::NotSure) {
+    if matches!(answer.outcome, AnswerOutcome::Decided | AnswerOutcome::NotSure) {
         line += &format!(", sure from {:.2} on", answer.sure_from);
     }
     if !answer.probabilities.is_empty() {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub use client::{AskError, Client};
 pub use explanation::{
-    Answer, Element, Explanation, Hit, Outcome, Probability, SeriesPart, TaskPart, Written,
+    Answer, AnswerOutcome, Element, Explanation, Hit, Probability, SeriesPart, TaskPart, Written,
 };
 pub use flow_query::{FlowQuery, NotAFlow};
 pub use live::{FlowRow, HostRate, LabelRate, Losses, Point, RuleSums, TaskLabel, TaskRow, Top};

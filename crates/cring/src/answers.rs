@@ -172,21 +172,21 @@ mod tests {
     #[test]
     fn a_sure_answer_decides_and_an_unsure_one_waits_for_the_next_depth() {
         let (sure, unsure) = (class(1, 1000), class(1, 999));
-        assert_eq!(of(&[sure]), Answers::Decided { depth: 0 });
-        assert_eq!(of(&[unsure, sure]), Answers::Decided { depth: 1 });
-        assert_eq!(of(&[unsure]), Answers::Unsure { best: Some(0) });
+        assert_eq!(answers(&[sure]), Answers::Decided { depth: 0 });
+        assert_eq!(answers(&[unsure, sure]), Answers::Decided { depth: 1 });
+        assert_eq!(answers(&[unsure]), Answers::Unsure { best: Some(0) });
         let unknown = class(UNKNOWN, 60_000);
-        assert_eq!(of(&[unknown]), Answers::Unsure { best: Some(0) });
+        assert_eq!(answers(&[unknown]), Answers::Unsure { best: Some(0) });
     }
 
     #[test]
     fn the_last_answer_decides_however_sure() {
         let unsure = class(2, 1);
-        assert_eq!(of(&[unsure; 3]), Answers::Decided { depth: 2 });
+        assert_eq!(answers(&[unsure; 3]), Answers::Decided { depth: 2 });
         // The last depth was shed: the best of the others.
-        let shed = of(&[unsure, unsure, Label::Unlabelled]);
+        let shed = answers(&[unsure, unsure, Label::Unlabelled]);
         assert_eq!(shed, Answers::Decided { depth: 1 });
-        let none = of(&[Label::Unlabelled; 3]);
+        let none = answers(&[Label::Unlabelled; 3]);
         assert_eq!(none, Answers::Unsure { best: None });
     }
 
@@ -198,30 +198,30 @@ mod tests {
             |labels: &[Label]| resolve(&depths, 4, |depth| labels.get(usize::from(depth)).copied());
         let by = |source, it: u16| Label::Class { class: it, confidence: 900, source, model: 0 };
         let port = by(Source::Port, 1);
-        assert_eq!(of(&[port]), Answers::ByPort);
-        assert_eq!(of(&[port, Label::Pending]), Answers::Pending);
+        assert_eq!(answers(&[port]), Answers::ByPort);
+        assert_eq!(answers(&[port, Label::Pending]), Answers::Pending);
         // The first depth contradicts nothing, however sure; a class that agrees does not either.
         let (other, agrees) = (class(2, 60_000), class(1, 60_000));
-        assert_eq!(of(&[port, other]), Answers::ByPort);
-        assert_eq!(of(&[port, other, agrees]), Answers::ByPort);
-        assert_eq!(of(&[port, other, class(2, 4999)]), Answers::ByPort);
-        assert_eq!(of(&[port, other, class(2, 5000)]), Answers::Decided { depth: 2 });
+        assert_eq!(answers(&[port, other]), Answers::ByPort);
+        assert_eq!(answers(&[port, other, agrees]), Answers::ByPort);
+        assert_eq!(answers(&[port, other, class(2, 4999)]), Answers::ByPort);
+        assert_eq!(answers(&[port, other, class(2, 5000)]), Answers::Decided { depth: 2 });
         // As does `unknown`.
         let unknown = class(UNKNOWN, 3000);
-        assert_eq!(of(&[port, other, agrees, unknown]), Answers::Decided { depth: 3 });
-        assert_eq!(of(&[port, agrees, agrees, agrees]), Answers::Decided { depth: 0 });
+        assert_eq!(answers(&[port, other, agrees, unknown]), Answers::Decided { depth: 3 });
+        assert_eq!(answers(&[port, agrees, agrees, agrees]), Answers::Decided { depth: 0 });
         // Without a port's label the depths decide alone; a rule's label stands.
-        assert_eq!(of(&[Label::Unlabelled, other]), Answers::Decided { depth: 1 });
-        let unsure = of(&[Label::Unlabelled, class(2, 1)]);
+        assert_eq!(answers(&[Label::Unlabelled, other]), Answers::Decided { depth: 1 });
+        let unsure = answers(&[Label::Unlabelled, class(2, 1)]);
         assert_eq!(unsure, Answers::Unsure { best: Some(1) });
-        assert_eq!(of(&[by(Source::Rule, UNKNOWN)]), Answers::Decided { depth: 0 });
+        assert_eq!(answers(&[by(Source::Rule, UNKNOWN)]), Answers::Decided { depth: 0 });
     }
 
     #[test]
     fn a_deeper_answer_waits_for_those_before_it() {
         let sure = class(1, 1000);
-        assert_eq!(of(&[Label::Pending, sure]), Answers::Pending);
-        assert_eq!(of(&[Label::Unlabelled, sure]), Answers::Decided { depth: 1 });
+        assert_eq!(answers(&[Label::Pending, sure]), Answers::Pending);
+        assert_eq!(answers(&[Label::Unlabelled, sure]), Answers::Decided { depth: 1 });
     }
 
     #[test]

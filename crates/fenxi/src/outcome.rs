@@ -16,7 +16,7 @@ use crate::exit::Failure;
 use crate::sinks::{self, RecentFlows, Report};
 
 /// The result of a replay or a live run.
-pub struct Outcome {
+pub struct RunOutcome {
     pub flows: flowmgr::Counters,
     /// Sums of all analytics managers, by task; empty if none has started.
     pub tasks: Vec<analytics::Counters>,
@@ -98,15 +98,15 @@ impl Table {
     }
 }
 
-impl Outcome {
+impl RunOutcome {
     /// The outcome of a run with this configuration that has done nothing yet.
     pub fn nothing(
         config: &Config,
         cores: Cores,
         names: Arc<[TaskNames]>,
         table: Table,
-    ) -> Outcome {
-        Outcome {
+    ) -> RunOutcome {
+        RunOutcome {
             flows: flowmgr::Counters::default(),
             tasks: Vec::new(),
             layout: config.pipeline.layout,

@@ -34,7 +34,7 @@ use crate::control::explain;
 use crate::control::flow_tables::FlowTables;
 use crate::control::{Facts, HostStats, Plane, Sockets};
 use crate::exit::Failure;
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{RunOutcome, Table};
 use crate::rules::{Rules, Traffic};
 use crate::signals::Signals;
 use crate::sinks::{self, RecentFlows, SharedHosts, Sinks};
@@ -45,9 +45,9 @@ use source::Source;
 /// Runs a replay to its end.
 ///
 /// # Errors
-/// The replay cannot start. Later failures are in [`Outcome::failure`], with the counters up to
+/// The replay cannot start. Later failures are in [`RunOutcome::failure`], with the counters up to
 /// that point.
-pub fn run(config: &Config, args: &ReplayArgs) -> Result<Outcome, Failure> {
+pub fn run(config: &Config, args: &ReplayArgs) -> Result<RunOutcome, Failure> {
     outputs::check(args, config)?;
     check_write(config, args)?;
     let cores = Cores::from_config(config);
@@ -129,7 +129,7 @@ pub fn run(config: &Config, args: &ReplayArgs) -> Result<Outcome, Failure> {
     };
     drop(inside);
     let ended = runtime.block_on(supervisor.serve())?;
-    let mut outcome = Outcome::nothing(config, cores, names, table);
+    let mut outcome = RunOutcome::nothing(config, cores, names, table);
     outcome.recent = Some(recent);
     outcome.wall = ended.at.duration_since(run.started);
     outcome.interrupted = ended.is_interrupted;
@@ -235,7 +235,7 @@ fn start_swapper(
     pipelines: &Pipelines,
 ) -> Result<(Option<PeriodicSwapper>, Vec<Vec<SwapPort>>), Failure> {
     let Some(other) = &args.swap_model else { return Ok((None, Vec::new())) };
-    let swap = swap::Plan {
+    let swap = swap::SwapPlan {
         bundle: other.clone(),
         every: Duration::from_millis(u64::from(args.swap_every)),
     };

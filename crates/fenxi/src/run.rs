@@ -40,7 +40,7 @@ use crate::cli::RunArgs;
 use crate::control::Sockets;
 use crate::exit::Failure;
 use crate::memory::Need;
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{RunOutcome, Table};
 use crate::proc::Machine;
 use crate::rules::{Rules, Traffic};
 use crate::sinks::{self, RecentFlows, SharedHosts, Sinks};
@@ -48,7 +48,7 @@ use crate::supervise;
 use crate::unix_socket::UnixSocket;
 use start::{Opened, Started};
 
-pub struct Plan<'a> {
+pub struct RunPlan<'a> {
     /// The sources of the configuration, for reloads.
     pub sources: Sources,
     /// The configuration as read, for reloads.
@@ -58,7 +58,7 @@ pub struct Plan<'a> {
     pub args: &'a RunArgs,
 }
 
-impl Plan<'_> {
+impl RunPlan<'_> {
     /// Where flow records go; `None`: nowhere.
     fn records(&self) -> Option<&Path> {
         let configured = self.config.records.path.as_deref();
@@ -69,9 +69,9 @@ impl Plan<'_> {
 /// Runs until a signal, `fenxi ctl drain`, or until no interface is left.
 ///
 /// # Errors
-/// The run cannot start. Later failures are in [`Outcome::failure`], with the counters up to that
+/// The run cannot start. Later failures are in [`RunOutcome::failure`], with the counters up to that
 /// point.
-pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
+pub fn run(plan: &RunPlan<'_>) -> Result<RunOutcome, Failure> {
     let config = plan.config;
     let cores = Cores::from_config(config);
     cores.check()?;
@@ -91,7 +91,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     };
     let packets = PacketSide::build(config, &tasks, options)?;
     let table = Table::new(config, &tasks, &packets.flow_managers);
-    let mut outcome = Outcome::nothing(config, cores.clone(), packets.names.clone(), table);
+    let mut outcome = RunOutcome::nothing(config, cores.clone(), packets.names.clone(), table);
     let opened = open(plan, &tasks, &packets, rules)?;
     let sinks = opened.sinks.clone();
     let runtime = supervise::runtime()?;
@@ -116,7 +116,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
 
 /// Opens what needs privileges, and then drops them.
 fn open(
-    plan: &Plan<'_>,
+    plan: &RunPlan<'_>,
     tasks: &[OpenTask],
     packets: &PacketSide,
     rules: Rules,

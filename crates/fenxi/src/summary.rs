@@ -10,7 +10,7 @@ use flowmgr::verdict::Verdict;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use crate::outcome::{LiveSums, Outcome};
+use crate::outcome::{LiveSums, RunOutcome};
 use crate::sinks::Report;
 use dataplane::placement::Role;
 use series::{Cache, Device, Phases, Series, Slo, Swaps};
@@ -43,7 +43,7 @@ mod times;
 
 printed! {
     /// What `--json` prints. The fields are documented in `docs/summary.md`.
-    Summary(outcome: &Outcome) [
+    Summary(outcome: &RunOutcome) [
         let (flow, sums) = (&outcome.flows, &outcome.series());
         let (all_packets, wall) = (flow.verdicts.total(), outcome.wall.as_secs_f64());
         let all_bytes = outcome.bytes + flow.merged.header_bytes;
@@ -152,7 +152,7 @@ fn as_fields<S: Serializer>(sums: &[SinkSum], to: S) -> Result<S::Ok, S::Error> 
 
 printed! {
     /// Layout and threads.
-    Pipeline(outcome: &Outcome) [
+    Pipeline(outcome: &RunOutcome) [
         // Threads and counters are in the same order: by pipeline, then by flow worker.
         let mut packets = outcome.packets_by_worker.iter().copied();
         let thread = |(thread, core): &(dataplane::placement::Thread, Option<usize>)| Thread {
@@ -402,7 +402,7 @@ impl Summary {
     }
 }
 
-fn labels(outcome: &Outcome) -> BTreeMap<String, u64> {
+fn labels(outcome: &RunOutcome) -> BTreeMap<String, u64> {
     let classes = outcome.names[0].classes.iter().cloned();
     classes.zip(outcome.flows.flows_labelled().iter().copied()).collect()
 }

@@ -50,7 +50,7 @@ const BURST: usize = 256;
 
 /// The results of one generator run.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct Generated {
     /// Packets.
     pub packets: u64,
     /// Bytes of their frames.
@@ -83,8 +83,8 @@ pub struct Flows {
 /// Generates to the end, or until a signal.
 ///
 /// # Errors
-/// Anything that fails before the first packet. Later failures are in [`Outcome::failure`].
-pub fn run(args: &GenerateArgs) -> Result<Outcome, Failure> {
+/// Anything that fails before the first packet. Later failures are in [`Generated::failure`].
+pub fn run(args: &GenerateArgs) -> Result<Generated, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let traffic = Traffic::open(args, &stop)?;
     let sink = match (&args.to, &args.interface) {
@@ -95,12 +95,17 @@ pub fn run(args: &GenerateArgs) -> Result<Outcome, Failure> {
     let retime = Retime::to(args.pps);
     let (outcome, interrupted) =
         control::run(stop, move |shared| generate(traffic, retime, sink, shared))?;
-    Ok(Outcome { interrupted, ..outcome })
+    Ok(Generated { interrupted, ..outcome })
 }
 
-fn generate(mut traffic: Traffic, mut retime: Retime, mut sink: Sink, shared: &Shared) -> Outcome {
+fn generate(
+    mut traffic: Traffic,
+    mut retime: Retime,
+    mut sink: Sink,
+    shared: &Shared,
+) -> Generated {
     let start = Instant::now();
-    let mut outcome = Outcome::default();
+    let mut outcome = Generated::default();
     let pumped = pump(&mut traffic, &mut retime, &mut sink, shared, &mut outcome);
     let finished = sink.finish();
     outcome.wall = start.elapsed();
@@ -121,7 +126,7 @@ fn pump(
     retime: &mut Retime,
     sink: &mut Sink,
     shared: &Shared,
-    outcome: &mut Outcome,
+    outcome: &mut Generated,
 ) -> Result<(), Failure> {
     let mut frames = Vec::with_capacity(BURST);
     loop {

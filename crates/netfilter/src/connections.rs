@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::conntrack::{self, Change, Connection, Request, Tuple};
 use crate::counts::Fate;
-use crate::socket::{BATCH, Outcome, Socket};
+use crate::socket::{BATCH, Reply, Socket};
 use crate::writer::{StartError, Tally, Update, settle};
 
 /// Names of what is written, for messages.
@@ -46,7 +46,7 @@ pub fn open(change: Change, wording: Wording) -> Result<Socket, StartError> {
     let mut outcomes = Vec::new();
     conntrack::update(&mut socket, &[(tuple, change)], &mut outcomes);
     match outcomes[..] {
-        [Outcome::NotFound | Outcome::Done] => Ok(socket),
+        [Reply::NotFound | Reply::Done] => Ok(socket),
         [outcome] => Err(StartError::from_outcome(outcome, wording.doing, kernel)),
         _ => Err(kernel(io::Error::other("no answer"))),
     }
@@ -82,7 +82,7 @@ struct Rounds<F> {
     socket: Socket,
     change: F,
     requests: Vec<Request>,
-    outcomes: Vec<Outcome<Connection>>,
+    outcomes: Vec<Reply<Connection>>,
     /// Numbers of the batch's connections without bits, and the bits they will get.
     asked_for: Vec<(u32, u128)>,
 }
@@ -112,11 +112,11 @@ impl<F: Fn(u64) -> Change> Rounds<F> {
                     return Some(Fate::Unanswered);
                 };
                 match outcome {
-                    Outcome::NotFound if !is_last || is_first_try(update) => {
+                    Reply::NotFound if !is_last || is_first_try(update) => {
                         update.tuple = update.tuple.reversed();
                         None
                     }
-                    Outcome::Found(connection)
+                    Reply::Found(connection)
                         if is_ours(connection, update, word_change)
                             || !connection.is_changed_by(change)
                                 && !gets_some(asked_for, connection.id, change) =>
@@ -144,7 +144,7 @@ impl<F: Fn(u64) -> Change> Rounds<F> {
             conntrack::update(&mut self.socket, &self.requests, &mut self.outcomes);
             let mut outcomes = self.outcomes.iter();
             settle(batch, tally, |update| match outcomes.next() {
-                Some(Outcome::NotFound) if !is_last || is_first_try(update) => {
+                Some(Reply::NotFound) if !is_last || is_first_try(update) => {
                     update.tuple = update.tuple.reversed();
                     None
                 }
@@ -182,13 +182,13 @@ fn gets_some(asked_for: &[(u32, u128)], connection: u32, change: &Change) -> boo
     all.any(|&(id, mask)| id == connection && mask & change.mask() != 0)
 }
 
-fn fate(outcome: &Outcome<Connection>) -> Fate {
+fn fate(outcome: &Reply<Connection>) -> Fate {
     match *outcome {
-        Outcome::Done => Fate::Written,
-        Outcome::Found(_) => Fate::Kept,
-        Outcome::NotFound => Fate::NotFound,
-        Outcome::Refused(errno) => Fate::Refused(errno),
-        Outcome::Unanswered => Fate::Unanswered,
+        Reply::Done => Fate::Written,
+        Reply::Found(_) => Fate::Kept,
+        Reply::NotFound => Fate::NotFound,
+        Reply::Refused(errno) => Fate::Refused(errno),
+        Reply::Unanswered => Fate::Unanswered,
     }
 }
 

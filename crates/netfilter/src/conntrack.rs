@@ -17,7 +17,7 @@
 use std::net::IpAddr;
 
 use crate::netlink::{ACK, Answer, Header, REQUEST, attribute, attributes, nest, push_message};
-use crate::socket::{Outcome, Socket};
+use crate::socket::{Reply, Socket};
 
 /// `NFNL_SUBSYS_CTNETLINK << 8 | IPCTNL_MSG_CT_NEW`: an update, and the answer to a query.
 const CT_NEW: u16 = 1 << 8;
@@ -225,7 +225,7 @@ impl Connection {
 pub type Request = (Tuple, Change);
 
 /// Sends at most [`crate::socket::BATCH`] changes; `outcomes` gets the result of each.
-pub fn update(socket: &mut Socket, requests: &[Request], outcomes: &mut Vec<Outcome<Connection>>) {
+pub fn update(socket: &mut Socket, requests: &[Request], outcomes: &mut Vec<Reply<Connection>>) {
     let push = |out: &mut Vec<u8>, sequence, (tuple, change): &Request| {
         push_update(out, sequence, tuple, change);
     };
@@ -233,7 +233,7 @@ pub fn update(socket: &mut Socket, requests: &[Request], outcomes: &mut Vec<Outc
 }
 
 /// Queries connections, as [`update`].
-pub fn query(socket: &mut Socket, requests: &[Request], outcomes: &mut Vec<Outcome<Connection>>) {
+pub fn query(socket: &mut Socket, requests: &[Request], outcomes: &mut Vec<Reply<Connection>>) {
     let push = |out: &mut Vec<u8>, sequence, (tuple, _): &Request| {
         push_query(out, sequence, tuple);
     };

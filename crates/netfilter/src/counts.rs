@@ -38,7 +38,7 @@ pub enum Cause {
     NoLabels,
     /// The kernel's answer was lost; the update may have been written.
     Unanswered,
-    /// Any other error number; the last is [`Counts::last_errno`].
+    /// Any other error number; the last is [`UpdateCounts::last_errno`].
     Other,
 }
 
@@ -81,7 +81,7 @@ const LATENCY_MAX_US: u64 = 60_000_000;
 
 /// Updates by result.
 #[derive(Clone, Debug)]
-pub struct Counts {
+pub struct UpdateCounts {
     /// Requested: the sum of the following, or waiting.
     pub asked: u64,
     /// [`Fate::Written`].
@@ -104,11 +104,11 @@ pub struct Counts {
     pub latency_us: Histogram<u64>,
 }
 
-impl Counts {
+impl UpdateCounts {
     /// All zero.
     #[expect(clippy::expect_used, reason = "the bounds and digits are constants")]
-    pub fn none() -> Counts {
-        Counts {
+    pub fn none() -> UpdateCounts {
+        UpdateCounts {
             asked: 0,
             written: 0,
             refreshed: 0,
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn each_fate_has_its_counter() {
-        let mut counts = Counts::none();
+        let mut counts = UpdateCounts::none();
         let errnos = [Errno::PERM, Errno::NOMEM, Errno::NFILE, Errno::NOSPC, Errno::INVAL];
         let refused = errnos.map(|errno| Fate::Refused(errno.raw_os_error()));
         let fates = [

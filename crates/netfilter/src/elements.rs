@@ -10,7 +10,7 @@
 
 use crate::counts::Fate;
 use crate::nft_set::{self, Change, Element, Field, Key, SetName};
-use crate::socket::{Outcome, Socket};
+use crate::socket::{Reply, Socket};
 use crate::writer::{StartError, Tally, Update, settle};
 
 /// Maximum sends of a transaction; elements left then have failed.
@@ -43,11 +43,11 @@ pub fn open(members: &Members) -> Result<(Socket, Key), StartError> {
     let mut socket = Socket::open().map_err(kernel)?;
     let name = &members.set;
     match nft_set::get(&mut socket, name) {
-        Outcome::Found(set) => {
+        Reply::Found(set) => {
             let unfit = |why| StartError::Unfit(format!("the set {name} {why}"));
             Ok((socket, set.fit(&members.fields).map_err(unfit)?))
         }
-        Outcome::NotFound => {
+        Reply::NotFound => {
             let cure = name.how_to_add(&Key::new(&members.fields, false).to_string());
             Err(StartError::Unfit(format!("there is no set {name}; add it: {cure}")))
         }
@@ -130,10 +130,10 @@ impl Elements {
         for (place, outcome) in outcomes.iter().enumerate() {
             match outcome {
                 // The transaction tells whether the element or the set is missing.
-                Outcome::NotFound => open.push((place, false)),
-                Outcome::Found(()) => open.push((place, true)),
-                Outcome::Refused(errno) => fates[place] = Fate::Refused(*errno),
-                Outcome::Done | Outcome::Unanswered => {}
+                Reply::NotFound => open.push((place, false)),
+                Reply::Found(()) => open.push((place, true)),
+                Reply::Refused(errno) => fates[place] = Fate::Refused(*errno),
+                Reply::Done | Reply::Unanswered => {}
             }
         }
         for _ in 0..ROUNDS_MAX {
@@ -161,22 +161,22 @@ impl Elements {
         let mut outcomes = Vec::new();
         let (socket, set) = (&mut self.socket, &self.set);
         nft_set::change(socket, set, &elements, self.timeout_ms, &mut outcomes);
-        let is_done = outcomes.iter().all(|outcome| *outcome == Outcome::Done);
+        let is_done = outcomes.iter().all(|outcome| *outcome == Reply::Done);
         let mut again: Vec<Option<(usize, bool)>> = open.iter().copied().map(Some).collect();
         for ((outcome, (_, change)), place) in outcomes.iter().zip(&elements).zip(places) {
             let (key, is_there) = open[place];
             let fate = match (outcome, change) {
-                (Outcome::Done, Change::Add) if is_done && is_there => Fate::Refreshed,
-                (Outcome::Done, Change::Add) if is_done => Fate::Written,
-                (Outcome::Done, _) => continue,
+                (Reply::Done, Change::Add) if is_done && is_there => Fate::Refreshed,
+                (Reply::Done, Change::Add) if is_done => Fate::Written,
+                (Reply::Done, _) => continue,
                 // The element disappeared meanwhile: it is new in the next round.
-                (Outcome::NotFound, Change::Delete) => {
+                (Reply::NotFound, Change::Delete) => {
                     again[place] = Some((key, false));
                     continue;
                 }
-                (Outcome::NotFound, Change::Add) => Fate::NotFound,
-                (Outcome::Refused(errno), _) => Fate::Refused(*errno),
-                (Outcome::Found(()) | Outcome::Unanswered, _) => Fate::Unanswered,
+                (Reply::NotFound, Change::Add) => Fate::NotFound,
+                (Reply::Refused(errno), _) => Fate::Refused(*errno),
+                (Reply::Found(()) | Reply::Unanswered, _) => Fate::Unanswered,
             };
             fates[key] = fate;
             again[place] = None;

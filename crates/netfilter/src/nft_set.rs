@@ -10,7 +10,7 @@ use std::str::FromStr;
 use crate::netlink::{
     ACK, Answer, CREATE, Header, REQUEST, attribute, attributes, nest, push_message, text,
 };
-use crate::socket::{Outcome, Socket};
+use crate::socket::{Reply, Socket};
 
 mod key;
 
@@ -158,7 +158,7 @@ impl Set {
 }
 
 /// Gets a set.
-pub fn get(socket: &mut Socket, name: &SetName) -> Outcome<Set> {
+pub fn get(socket: &mut Socket, name: &SetName) -> Reply<Set> {
     let push = |out: &mut Vec<u8>, sequence, name: &&SetName| {
         let header = header(GET_SET, REQUEST, sequence, name);
         push_message(out, &header, |out| push_name(out, name));
@@ -167,7 +167,7 @@ pub fn get(socket: &mut Socket, name: &SetName) -> Outcome<Set> {
         |answer: &Answer<'_>| (answer.kind == NEW_SET).then(|| Set::read(answer.attributes));
     let mut outcomes = Vec::new();
     socket.exchange(&[name], &mut outcomes, push, found);
-    outcomes.pop().unwrap_or(Outcome::Unanswered)
+    outcomes.pop().unwrap_or(Reply::Unanswered)
 }
 
 /// A change of an element.
@@ -183,12 +183,7 @@ pub enum Change {
 pub type Element = (Vec<u8>, Change);
 
 /// Queries whether the set has these elements.
-pub fn query(
-    socket: &mut Socket,
-    name: &SetName,
-    elements: &[Element],
-    outcomes: &mut Vec<Outcome>,
-) {
+pub fn query(socket: &mut Socket, name: &SetName, elements: &[Element], outcomes: &mut Vec<Reply>) {
     let push = |out: &mut Vec<u8>, sequence, (key, _): &Element| {
         let header = header(GET_ELEMENT, REQUEST, sequence, name);
         push_element(out, &header, name, key, None);
@@ -198,14 +193,14 @@ pub fn query(
 }
 
 /// Applies all of these changes, or none. Added elements time out after `timeout_ms`, or the set's
-/// own timeout if that is 0. If any outcome is an error, the others, though [`Outcome::Done`], were
+/// own timeout if that is 0. If any outcome is an error, the others, though [`Reply::Done`], were
 /// not applied.
 pub fn change(
     socket: &mut Socket,
     name: &SetName,
     elements: &[Element],
     timeout_ms: u64,
-    outcomes: &mut Vec<Outcome>,
+    outcomes: &mut Vec<Reply>,
 ) {
     let push = |out: &mut Vec<u8>, sequence, (key, change): &Element| match change {
         Change::Add => {

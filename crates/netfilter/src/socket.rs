@@ -21,7 +21,7 @@ pub const BATCH: usize = 64;
 
 /// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome<Found = ()> {
+pub enum Reply<Found = ()> {
     /// Applied.
     Done,
     /// The queried object.
@@ -63,7 +63,7 @@ impl Socket {
     pub(crate) fn exchange<Request, Found: Clone>(
         &mut self,
         requests: &[Request],
-        outcomes: &mut Vec<Outcome<Found>>,
+        outcomes: &mut Vec<Reply<Found>>,
         push: impl Fn(&mut Vec<u8>, u32, &Request),
         found: impl Fn(&Answer<'_>) -> Option<Found>,
     ) {
@@ -77,13 +77,13 @@ impl Socket {
         &mut self,
         [begin, end]: [Append<'_>; 2],
         requests: &[Request],
-        outcomes: &mut Vec<Outcome<Found>>,
+        outcomes: &mut Vec<Reply<Found>>,
         push: impl Fn(&mut Vec<u8>, u32, &Request),
         found: impl Fn(&Answer<'_>) -> Option<Found>,
     ) {
         debug_assert!(requests.len() <= BATCH);
         outcomes.clear();
-        outcomes.resize(requests.len(), Outcome::Unanswered);
+        outcomes.resize(requests.len(), Reply::Unanswered);
         self.requests.clear();
         begin(&mut self.requests, self.sequence);
         let first = self.sequence.wrapping_add(1);
@@ -96,14 +96,14 @@ impl Socket {
         self.sequence = sequence.wrapping_add(1);
         match rustix::net::send(&self.fd, &self.requests, SendFlags::empty()) {
             Ok(_) => self.collect(first, outcomes, found),
-            Err(errno) => outcomes.fill(Outcome::Refused(errno.raw_os_error())),
+            Err(errno) => outcomes.fill(Reply::Refused(errno.raw_os_error())),
         }
     }
 
     fn collect<Found: Clone>(
         &mut self,
         first: u32,
-        outcomes: &mut [Outcome<Found>],
+        outcomes: &mut [Reply<Found>],
         found: impl Fn(&Answer<'_>) -> Option<Found>,
     ) {
         let mut open = outcomes.len();
@@ -136,10 +136,10 @@ impl Socket {
 fn outcome_of<Found>(
     answer: &Answer<'_>,
     found: impl Fn(&Answer<'_>) -> Option<Found>,
-) -> Outcome<Found> {
+) -> Reply<Found> {
     match answer.errno {
-        0 => found(answer).map_or(Outcome::Done, Outcome::Found),
-        errno if errno == Errno::NOENT.raw_os_error() => Outcome::NotFound,
-        errno => Outcome::Refused(errno),
+        0 => found(answer).map_or(Reply::Done, Reply::Found),
+        errno if errno == Errno::NOENT.raw_os_error() => Reply::NotFound,
+        errno => Reply::Refused(errno),
     }
 }

@@ -16,9 +16,9 @@ use std::time::{Duration, Instant, SystemTime};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::conntrack::Tuple;
-use crate::counts::{Counts, Fate};
+use crate::counts::{Fate, UpdateCounts};
 use crate::latest::{Latest, Settled};
-use crate::socket::{BATCH, Outcome};
+use crate::socket::{BATCH, Reply};
 
 /// Polling interval while updates are frequent; the maximum delay of a mark.
 const POLL_EVERY: Duration = Duration::from_micros(500);
@@ -47,12 +47,12 @@ pub enum StartError {
 impl StartError {
     /// The error of a first request with this outcome; `doing` needs the capability.
     pub(crate) fn from_outcome<Found>(
-        outcome: Outcome<Found>,
+        outcome: Reply<Found>,
         doing: &'static str,
         kernel: impl Fn(io::Error) -> StartError,
     ) -> StartError {
         let error = match outcome {
-            Outcome::Refused(errno) => io::Error::from_raw_os_error(errno),
+            Reply::Refused(errno) => io::Error::from_raw_os_error(errno),
             _ => io::Error::other("no answer"),
         };
         match error.kind() {
@@ -98,10 +98,10 @@ impl Update {
 
 /// Counts and latest results of a writer's thread.
 #[derive(Debug, Clone)]
-pub struct Tally(Arc<Mutex<(Counts, Latest)>>);
+pub struct Tally(Arc<Mutex<(UpdateCounts, Latest)>>);
 
 impl Tally {
-    fn lock(&self) -> MutexGuard<'_, (Counts, Latest)> {
+    fn lock(&self) -> MutexGuard<'_, (UpdateCounts, Latest)> {
         // Both are consistent between any two statements, so a panic elsewhere does no harm.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -132,7 +132,7 @@ impl Writer {
         write: impl FnMut(&mut Vec<Update>, &Tally) + Send + 'static,
     ) -> Result<Writer, StartError> {
         let (sender, receiver) = bounded(queue_length);
-        let tally = Tally(Arc::new(Mutex::new((Counts::none(), Latest::default()))));
+        let tally = Tally(Arc::new(Mutex::new((UpdateCounts::none(), Latest::default()))));
         let shared = tally.clone();
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
@@ -185,7 +185,7 @@ impl Writer {
     }
 
     /// Results so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> UpdateCounts {
         let mut counts = self.tally.lock().0.clone();
         counts.dropped = self.dropped.load(Ordering::Acquire);
         counts.asked = self.asked.load(Ordering::Relaxed);

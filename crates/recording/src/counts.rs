@@ -8,22 +8,22 @@ use cring::Counter;
 use flowmgr::record::EndReason;
 use flowmgr::verdict::Verdict;
 
-use super::event::Counts;
+use super::event::CountsByName;
 
 /// A manager whose counters are recorded.
 pub trait Counting {
     /// Its counters by name; `classes` are the first task's.
-    fn counts(&self, classes: &[String]) -> Counts;
+    fn counts(&self, classes: &[String]) -> CountsByName;
 }
 
 impl Counting for flowmgr::Manager {
-    fn counts(&self, classes: &[String]) -> Counts {
+    fn counts(&self, classes: &[String]) -> CountsByName {
         of_flows(self.counters(), classes)
     }
 }
 
 impl Counting for analytics::Manager {
-    fn counts(&self, _: &[String]) -> Counts {
+    fn counts(&self, _: &[String]) -> CountsByName {
         let tasks = self.tasks().iter().enumerate();
         let of_task = |(number, task): (usize, &analytics::Task)| {
             let counts = of_series(task.counters()).into_iter();
@@ -33,7 +33,7 @@ impl Counting for analytics::Manager {
     }
 }
 
-fn of_flows(counters: &flowmgr::Counters, classes: &[String]) -> Counts {
+fn of_flows(counters: &flowmgr::Counters, classes: &[String]) -> CountsByName {
     let classes: Vec<&str> = classes.iter().map(String::as_str).collect();
     let kinds = ["4.tcp", "4.udp", "6.tcp", "6.udp"];
     by_name(
@@ -49,7 +49,7 @@ fn of_flows(counters: &flowmgr::Counters, classes: &[String]) -> Counts {
     )
 }
 
-fn of_series(counters: &analytics::Counters) -> Counts {
+fn of_series(counters: &analytics::Counters) -> CountsByName {
     let failures = FailureKind::ALL.map(FailureKind::name);
     let lists = (0..counters.devices.len()).map(|at| format!("devices.{at}.failures"));
     let lists: Vec<String> = lists.collect();
@@ -61,7 +61,7 @@ fn of_series(counters: &analytics::Counters) -> Counts {
 
 /// All counters that are not 0. `names` has lists of counters by their names, and the name of each
 /// element, which stands for its index.
-fn by_name(counters: &impl Counter, names: &[(&str, &[&str])]) -> Counts {
+fn by_name(counters: &impl Counter, names: &[(&str, &[&str])]) -> CountsByName {
     let named = |name: &str| {
         let (list, names) = names.iter().find(|(list, _)| {
             let rest = name.strip_prefix(list);
@@ -72,7 +72,7 @@ fn by_name(counters: &impl Counter, names: &[(&str, &[&str])]) -> Counts {
         let element = names.get(path[..end].parse::<usize>().ok()?)?;
         Some(format!("{list}.{element}{}", &path[end..]))
     };
-    let mut counts = Counts::new();
+    let mut counts = CountsByName::new();
     counters.list("", &mut |name, count| {
         if count != 0 {
             counts.insert(named(name).unwrap_or_else(|| name.to_owned()), count);
@@ -82,8 +82,11 @@ fn by_name(counters: &impl Counter, names: &[(&str, &[&str])]) -> Counts {
 }
 
 /// The first of the counters that differ, and how many do.
-pub fn difference(recorded: &Counts, replayed: &Counts) -> Option<(String, u64, u64, usize)> {
-    let of = |counts: &Counts, name: &String| counts.get(name).copied().unwrap_or(0);
+pub fn difference(
+    recorded: &CountsByName,
+    replayed: &CountsByName,
+) -> Option<(String, u64, u64, usize)> {
+    let of = |counts: &CountsByName, name: &String| counts.get(name).copied().unwrap_or(0);
     let mut names: Vec<&String> = recorded.keys().chain(replayed.keys()).collect();
     names.sort();
     names.dedup();
@@ -112,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_counter_that_is_left_out_is_0() {
-        let counts = |pairs: &[(&str, u64)]| -> Counts {
+        let counts = |pairs: &[(&str, u64)]| -> CountsByName {
             let pairs = pairs.iter().map(|(name, count)| ((*name).to_owned(), *count));
             pairs.collect()
         };

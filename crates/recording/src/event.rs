@@ -38,7 +38,7 @@ pub const VERSION: u32 = 10;
 pub const BODY_MAX: usize = 64 << 20;
 
 /// Counters by name; those that are 0 may be left out.
-pub type Counts = BTreeMap<String, u64>;
+pub type CountsByName = BTreeMap<String, u64>;
 
 /// A thread whose steps are recorded: its manager's number, through all pipelines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,7 +118,7 @@ pub enum Event<'a> {
     },
     Counted {
         who: Who,
-        counts: Counts,
+        counts: CountsByName,
     },
     Count {
         manager: u32,

@@ -47,7 +47,7 @@ mod tape;
 pub use error::RecordingError;
 pub use header::{Header, TaskHeader};
 pub use replayer::{Replayed, Report, replay};
-pub use tape::{Plan, Recorder, make};
+pub use tape::{Recorder, RecorderPlan, make};
 
 /// The header's file in the folder of a recording.
 pub const HEADER_FILE: &str = "run.json";

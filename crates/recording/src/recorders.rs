@@ -11,7 +11,7 @@ use flowmgr::Manager;
 
 use crate::counts::Counting;
 use crate::device::RecordedDevice;
-use crate::event::{Answer, Counts, Event, Port, Who};
+use crate::event::{Answer, CountsByName, Event, Port, Who};
 use crate::forms::{DeviceFacts, TaskConfig, TaskStart, TaskSwap};
 use crate::frame::Keeper;
 use crate::tape::{Recorder, Shared, Tape};
@@ -94,7 +94,7 @@ struct ThreadRecorder {
     body: Vec<u8>,
     counted: Instant,
     /// The counters that were written last, at `counted`.
-    counts: Counts,
+    counts: CountsByName,
 }
 
 impl ThreadRecorder {
@@ -105,7 +105,7 @@ impl ThreadRecorder {
             is_open: recorder.0.lock().enter(),
             body: Vec::new(),
             counted: Instant::now(),
-            counts: Counts::new(),
+            counts: CountsByName::new(),
         }
     }
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::counts::{Counting, difference};
 use super::device::Script;
 use super::event::Call;
-use super::event::{Answer, Counts, Event, Frame, Who};
+use super::event::{Answer, CountsByName, Event, Frame, Who};
 use super::forms::{DeviceFacts, TaskConfig, TaskStart, TaskSwap};
 use super::header::Header;
 use super::managers::{Managers, Series};
@@ -309,7 +309,7 @@ impl Replayer {
         }
     }
 
-    fn compare(&mut self, who: Who, recorded: &Counts) -> Result<(), String> {
+    fn compare(&mut self, who: Who, recorded: &CountsByName) -> Result<(), String> {
         let classes = &self.header.tasks[0].classes;
         let replayed = match who {
             Who::Flow(manager) => self.managers.flow(manager)?.counts(classes),

@@ -177,6 +177,6 @@ fn without_counters_nothing_is_the_same() {
     let report = replay_of(&header(), &file(&[start()])).unwrap();
     assert!(!report.same && report.first_difference.is_none());
     let who = Who::Flow(1);
-    let counted = Event::Counted { who, counts: Counts::new() };
+    let counted = Event::Counted { who, counts: CountsByName::new() };
     assert!(replay_of(&header(), &file(&[start(), counted])).unwrap().same);
 }

@@ -42,7 +42,7 @@ const LAST_STEP_WITHIN: Duration = Duration::from_millis(250);
 const RESERVE: u64 = 8;
 
 /// The options of a recording.
-pub struct Plan<'a> {
+pub struct RecorderPlan<'a> {
     /// The folder.
     pub dir: &'a Path,
     /// The most bytes of all files together.
@@ -111,8 +111,8 @@ impl Recorder {
     ///
     /// # Errors
     /// 73: the folder cannot be made, or holds something.
-    pub fn start(plan: &Plan<'_>) -> Result<Recorder, RecordingError> {
-        let Plan { dir, max_bytes, header } = plan;
+    pub fn start(plan: &RecorderPlan<'_>) -> Result<Recorder, RecordingError> {
+        let RecorderPlan { dir, max_bytes, header } = plan;
         make(dir)?;
         let text = serde_json::to_string_pretty(header).unwrap_or_default() + "\n";
         let path = dir.join(HEADER_FILE);

@@ -1,7 +1,7 @@
 //! Policies `slo` and `on-off`: batches as large as a latency goal allows.
 //!
 //! The controller of the manager's tasks decides their size once per control period
-//! ([`crate::controller`]). It gives each task a [`Plan`]: the *trigger*, how many series a batch
+//! ([`crate::controller`]). It gives each task a [`SloPlan`]: the *trigger*, how many series a batch
 //! waits for, and the *budget*, within what time of its emission a series is to have its label. The
 //! plan is followed in two ways:
 //!
@@ -23,14 +23,14 @@ const T0_SMALL: f64 = 8.0;
 
 /// What [`Policy::Slo`](super::Policy::Slo) keeps to in this control period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct SloPlan {
     /// b: how many to wait for.
     pub trigger: usize,
     /// Within what time of its emission a series is to have its label.
     pub budget: Duration,
 }
 
-impl Plan {
+impl SloPlan {
     /// Whatever is there goes at once.
     pub const AT_ONCE: Self = Self { trigger: 1, budget: Duration::ZERO };
 }

@@ -1,7 +1,7 @@
 //! The controller of a manager's tasks: measures in each control period, and gives each task its
 //! plan.
 
-use crate::batching::Plan;
+use crate::batching::SloPlan;
 use crate::controller::{
     Controller, Goal, Graph, Kind, PERIOD, PathMeasure, TaskMeasure, inherent_violations,
 };
@@ -134,7 +134,7 @@ impl Control {
     /// Gives the tasks with a goal their plans.
     fn publish(&self, tasks: &mut [Task]) {
         for (number, task) in tasks.iter_mut().enumerate() {
-            task.follow(Plan {
+            task.follow(SloPlan {
                 trigger: self.controller.trigger(number).max(1),
                 budget: self.controller.budget(number),
             });

@@ -1,7 +1,7 @@
 //! What the manager and its controller ask a task, and what they tell it.
 
 use super::{Measure, Rings, Task, Terms};
-use crate::batching::Plan;
+use crate::batching::SloPlan;
 use crate::controller::{PathMeasure, TaskMeasure};
 use crate::dispatch::Dispatch;
 use accel::Profile;
@@ -86,7 +86,7 @@ impl Task {
     }
 
     /// What a policy with a goal keeps to from now on.
-    pub(crate) fn follow(&mut self, plan: Plan) {
+    pub(crate) fn follow(&mut self, plan: SloPlan) {
         self.plan = plan;
     }
 }

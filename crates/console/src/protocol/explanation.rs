@@ -104,7 +104,7 @@ pub struct Element {
 pub struct Answer {
     /// Elements that the model was given.
     pub depth: usize,
-    pub outcome: Outcome,
+    pub outcome: AnswerOutcome,
     pub label: Option<String>,
     /// Its confidence, 0 to 1.
     pub confidence: Option<f64>,
@@ -119,7 +119,7 @@ pub struct Answer {
 /// What became of a question to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum AnswerOutcome {
     /// The answer is the flow's label.
     Decided,
     NotSure,

@@ -41,7 +41,7 @@ use opening::Known;
 use port::{Answer, Step, Target, target};
 
 pub use opening::Opening;
-pub use periodic::{PeriodicSwapper, Plan};
+pub use periodic::{PeriodicSwapper, SwapPlan};
 pub use port::SwapPort;
 pub use prepared::{Prepared, Previous, Refusal};
 

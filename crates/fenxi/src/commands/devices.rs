@@ -54,7 +54,7 @@ pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
         let arguments = trial_arguments(&args.config, &sets, name, &dir);
         in_a_process(name, &arguments, deadline)
     });
-    let outcomes: Vec<Outcome> = outcomes.collect();
+    let outcomes: Vec<TrialOutcome> = outcomes.collect();
     let (path, version) = (library.path(), library.version().unwrap_or_default());
     let model = format!("{} {}", bundle.name(), bundle.version());
     if args.json {
@@ -160,7 +160,7 @@ const SIZES: [usize; 4] = [1, 8, ROWS, 256];
 const BUDGET: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct TrialOutcome {
     pub device: String,
     pub runs: bool,
     /// Why not; empty if it ran.
@@ -211,10 +211,10 @@ pub struct Golden {
     pub agrees: bool,
 }
 
-impl Outcome {
-    fn fails(device: &str, reason: &str) -> Outcome {
+impl TrialOutcome {
+    fn fails(device: &str, reason: &str) -> TrialOutcome {
         let name = format!("device {device}: ");
-        Outcome {
+        TrialOutcome {
             device: device.to_owned(),
             runs: false,
             // The line already begins with the name.
@@ -252,12 +252,12 @@ impl Outcome {
 }
 
 /// Tries the only device of `config` in this process.
-pub fn here(config: &Config, bundle: &Bundle) -> Outcome {
+pub fn here(config: &Config, bundle: &Bundle) -> TrialOutcome {
     let name = config.accel.devices.first().map_or("", |device| &device.name);
-    run(config, bundle).unwrap_or_else(|reason| Outcome::fails(name, &reason.to_string()))
+    run(config, bundle).unwrap_or_else(|reason| TrialOutcome::fails(name, &reason.to_string()))
 }
 
-fn run(config: &Config, bundle: &Bundle) -> Result<Outcome, Failure> {
+fn run(config: &Config, bundle: &Bundle) -> Result<TrialOutcome, Failure> {
     let [asked] = config.accel.devices.as_slice() else {
         return Err(Failure::software("this process tries one device at a time"));
     };
@@ -276,7 +276,7 @@ fn run(config: &Config, bundle: &Bundle) -> Result<Outcome, Failure> {
         .map_err(failed)?;
     let mut points = measured.points().iter();
     let of_rows = points.find(|point| point.rows == ROWS);
-    Ok(Outcome {
+    Ok(TrialOutcome {
         device: asked.name,
         runs: true,
         reason: String::new(),
@@ -294,7 +294,7 @@ fn run(config: &Config, bundle: &Bundle) -> Result<Outcome, Failure> {
 }
 
 /// Tries a device by running this program with `arguments`, until `deadline`.
-pub fn in_a_process(device: &str, arguments: &[OsString], deadline: Duration) -> Outcome {
+pub fn in_a_process(device: &str, arguments: &[OsString], deadline: Duration) -> TrialOutcome {
     let started = std::env::current_exe().and_then(|program| {
         let mut command = Command::new(program);
         // Libraries print noise while they load; the reason of a failure is in the outcome.
@@ -309,19 +309,22 @@ pub fn in_a_process(device: &str, arguments: &[OsString], deadline: Duration) ->
             let _ = child.wait();
             outcome
         }
-        Err(error) => Outcome::fails(device, &format!("cannot start a process to try it: {error}")),
+        Err(error) => {
+            TrialOutcome::fails(device, &format!("cannot start a process to try it: {error}"))
+        }
     }
 }
 
 /// The outcome that the process prints; libraries may print before it.
-fn answer(device: &str, child: &mut Child, deadline: Duration) -> Outcome {
+fn answer(device: &str, child: &mut Child, deadline: Duration) -> TrialOutcome {
     let Some(stdout) = child.stdout.take() else {
-        return Outcome::fails(device, "its process has no output");
+        return TrialOutcome::fails(device, "its process has no output");
     };
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
         let lines = BufReader::new(stdout).lines().map_while(Result::ok);
-        let mut outcomes = lines.filter_map(|line| serde_json::from_str::<Outcome>(&line).ok());
+        let mut outcomes =
+            lines.filter_map(|line| serde_json::from_str::<TrialOutcome>(&line).ok());
         // After the deadline the receiver is gone.
         let _ = tell.send(outcomes.next());
     });
@@ -333,11 +336,11 @@ fn answer(device: &str, child: &mut Child, deadline: Duration) -> Outcome {
             let _ = child.kill();
             let end =
                 child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-            Outcome::fails(device, &format!("its process ended early: {end}"))
+            TrialOutcome::fails(device, &format!("its process ended early: {end}"))
         }
         Err(RecvTimeoutError::Timeout) => {
             let waited_s = deadline.as_secs_f64();
-            Outcome::fails(device, &format!("hangs: no answer within {waited_s} s"))
+            TrialOutcome::fails(device, &format!("hangs: no answer within {waited_s} s"))
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::cli::{OutputArgs, ReplayArgs, is_dash};
 use crate::control;
 use crate::exit::{Failure, print, remark};
 use crate::figures::grouped;
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{RunOutcome, Table};
 use crate::protocol::FlowQuery;
 use crate::replay;
 use crate::sinks::records::{Lines, Names, start_replay};
@@ -56,7 +56,7 @@ fn explain(
     query: &FlowQuery,
     config: &Config,
     args: &ReplayArgs,
-    outcome: &Outcome,
+    outcome: &RunOutcome,
 ) -> Result<(), Failure> {
     let names = &outcome.names;
     let recent = outcome.recent.as_ref();
@@ -104,7 +104,7 @@ fn tasks_by_in_port(config: &Config) -> String {
 
 /// The text for stderr: the summary, and what is missing from it. Empty if the reader of our output
 /// has closed the pipe; without the summary if nothing could be replayed.
-fn remarks(args: &ReplayArgs, outcome: &Outcome, summary: &Summary) -> String {
+fn remarks(args: &ReplayArgs, outcome: &RunOutcome, summary: &Summary) -> String {
     let failure = outcome.failure.as_ref();
     let is_quiet = failure.is_some_and(Failure::is_quiet);
     let is_vain = failure.is_some() && outcome.flows.verdicts.total() == 0;
@@ -205,11 +205,11 @@ fn recorded_outcome(
     header: &Header,
     replayed: &Replayed,
     wall: Duration,
-) -> Result<Outcome, Failure> {
+) -> Result<RunOutcome, Failure> {
     let layout = Layout::parse(&header.layout);
     let layout = layout.ok_or_else(|| Failure::data("layout is not F:A:D"))?;
     let (flow, workers) = (&header.flow, replayed.packets_by_worker.len());
-    Ok(Outcome {
+    Ok(RunOutcome {
         flows: replayed.flows.clone(),
         tasks: replayed.tasks.clone(),
         layout,

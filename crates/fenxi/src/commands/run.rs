@@ -7,7 +7,7 @@ use tracing::info;
 use crate::cli::RunArgs;
 use crate::exit::{Failure, print, remark};
 use crate::log;
-use crate::run::{self, Plan};
+use crate::run::{self, RunPlan};
 use crate::summary::Summary;
 
 /// Runs until asked to stop, then prints the summary: as JSON to stdout with `--json`, otherwise as
@@ -24,7 +24,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let random = || RandomState::new().build_hasher().finish();
     flow.hash_seed = flow.hash_seed.or_else(|| Some(random()));
     log::start(&config.log)?;
-    let outcome = run::run(&Plan { sources, loaded, config: &config, args })?;
+    let outcome = run::run(&RunPlan { sources, loaded, config: &config, args })?;
     info!(
         "ended after {:.0} s: {} packets, {} flows, {} records dropped",
         outcome.wall.as_secs_f64(),

@@ -17,7 +17,7 @@ use flowmgr::Wanted;
 use flowmgr::record::{DecidedBy, Decision};
 
 use crate::protocol::{
-    Answer, Element, Explanation, FlowQuery, Outcome, Probability, SeriesPart, Written,
+    Answer, AnswerOutcome, Element, Explanation, FlowQuery, Probability, SeriesPart, Written,
 };
 use crate::sinks::rfc3339;
 
@@ -143,7 +143,7 @@ fn answers(subject: &Subject, bundle: &Bundle, asked: &Asked) -> Vec<Answer> {
         Answer {
             depth: depth.elements,
             outcome: match by_port.is_some_and(|port| own_class(own) == Some(port)) {
-                true => Outcome::Agrees,
+                true => AnswerOutcome::Agrees,
                 false => outcome(word, at, depth.elements, decided, seen),
             },
             label,
@@ -185,22 +185,22 @@ fn outcome(
     elements: usize,
     decided: Option<usize>,
     seen: usize,
-) -> Outcome {
+) -> AnswerOutcome {
     if decided == Some(at) {
-        return Outcome::Decided;
+        return AnswerOutcome::Decided;
     }
     let is_past = decided.is_some_and(|decided| at > decided);
     match word {
-        _ if decided.is_some_and(|decided| at < decided) => Outcome::NotSure,
-        Some(Label::Class { .. }) if is_past => Outcome::NotNeeded,
-        Some(Label::Class { .. }) => Outcome::NotSure,
-        Some(Label::Pending) => Outcome::Waiting,
-        Some(Label::Unlabelled) => Outcome::Lost,
-        _ if is_past => Outcome::NotNeeded,
-        Some(Label::None) if seen < elements => Outcome::TooShort,
-        Some(Label::None) => Outcome::NotAsked,
-        None if seen > 0 && seen < elements => Outcome::TooShort,
-        None => Outcome::NotKept,
+        _ if decided.is_some_and(|decided| at < decided) => AnswerOutcome::NotSure,
+        Some(Label::Class { .. }) if is_past => AnswerOutcome::NotNeeded,
+        Some(Label::Class { .. }) => AnswerOutcome::NotSure,
+        Some(Label::Pending) => AnswerOutcome::Waiting,
+        Some(Label::Unlabelled) => AnswerOutcome::Lost,
+        _ if is_past => AnswerOutcome::NotNeeded,
+        Some(Label::None) if seen < elements => AnswerOutcome::TooShort,
+        Some(Label::None) => AnswerOutcome::NotAsked,
+        None if seen > 0 && seen < elements => AnswerOutcome::TooShort,
+        None => AnswerOutcome::NotKept,
     }
 }
 

@@ -6,7 +6,7 @@ use config::checked::{Device, HttpPlace};
 use dataplane::tasks::OpenTask;
 use tracing::info;
 
-use super::{Plan, ports, sandbox};
+use super::{RunPlan, ports, sandbox};
 use crate::exit::Failure;
 use crate::sinks;
 
@@ -14,7 +14,7 @@ use crate::sinks;
 ///
 /// # Errors
 /// As [`sandbox::enter`]; 73 where the folder of the recording cannot be made.
-pub fn drop_unneeded(plan: &Plan<'_>, tasks: &[OpenTask]) -> Result<(), Failure> {
+pub fn drop_unneeded(plan: &RunPlan<'_>, tasks: &[OpenTask]) -> Result<(), Failure> {
     let config = plan.config;
     if !config.sandbox {
         info!("sandbox: off, all privileges are kept (process.sandbox = false)");

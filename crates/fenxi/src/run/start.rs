@@ -15,7 +15,7 @@ use recording::Recorder;
 use tokio::runtime::Runtime;
 
 use super::ports::{limits, worker_io};
-use super::{Plan, pair};
+use super::{RunPlan, pair};
 use crate::control::collector::Collector;
 use crate::control::flow_tables::FlowTables;
 use crate::control::{Facts, HostStats, Plane, Sockets};
@@ -64,7 +64,7 @@ impl Opened {
     /// Starts the flow workers, and a helper that opens the first model.
     pub fn start(
         self,
-        plan: &Plan<'_>,
+        plan: &RunPlan<'_>,
         runtime: &Runtime,
         cores: &Cores,
         packets: PacketSide,
@@ -170,7 +170,7 @@ fn wait_until_moving(run: &Run) {
 }
 
 fn record(
-    plan: &Plan<'_>,
+    plan: &RunPlan<'_>,
     tasks: &[OpenTask],
     options: FlowOptions,
 ) -> Result<Option<Recorder>, Failure> {
@@ -179,7 +179,7 @@ fn record(
     let flow = flow_config(config, tasks, options)?;
     let configuration = plan.loaded.effective().to_toml(false);
     let header = recording::Header::new(config, configuration, tasks, flow);
-    let recorder = Recorder::start(&recording::Plan {
+    let recorder = Recorder::start(&recording::RecorderPlan {
         dir,
         max_bytes: u64::from(args.record_max_mib) << 20,
         header: &header,

@@ -6,13 +6,19 @@ use dataplane::flow_worker::FlowOutcome;
 use packetio::TxCounts;
 
 use crate::control::{HostStats, NicDrops};
-use crate::outcome::{LiveSums, Outcome};
+use crate::outcome::{LiveSums, RunOutcome};
 use crate::sinks::Sinks;
 use crate::supervise::Ended;
 use crate::supervise::analytics::AnalyticsOutcome;
 
 /// Adds the outcomes of the threads, and waits for the sinks.
-pub fn add(outcome: &mut Outcome, config: &Config, ended: Ended, sinks: &Sinks, host: &HostStats) {
+pub fn add(
+    outcome: &mut RunOutcome,
+    config: &Config,
+    ended: Ended,
+    sinks: &Sinks,
+    host: &HostStats,
+) {
     let written = sinks.finish(ended.at);
     outcome.sinks = sinks.reports();
     let AnalyticsOutcome { mut counters, is_partial, failure } = ended.analytics;

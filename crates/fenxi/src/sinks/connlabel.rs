@@ -17,7 +17,7 @@ use flowmgr::record::FlowName;
 use netfilter::connections::{self, Wording};
 use netfilter::connlabel::{LABELS, Names, PLACES, default_file};
 use netfilter::conntrack::Change;
-use netfilter::counts::{Cause, Counts};
+use netfilter::counts::{Cause, UpdateCounts};
 use policy::{Label, LabelRule, Names as LabelNames};
 
 use super::netfilter::{
@@ -290,7 +290,7 @@ impl SinkKind for Connlabels {
     }
 
     fn empty_report(&self) -> Report {
-        Report { metrics: FIGURES.families(&[(None, Counts::none())]), ..Report::default() }
+        Report { metrics: FIGURES.families(&[(None, UpdateCounts::none())]), ..Report::default() }
     }
 
     fn status_line(&self, sums: &Sums) -> Option<String> {
@@ -451,7 +451,7 @@ mod tests {
 
     #[test]
     fn what_has_no_connection_is_lost_as_with_marks() {
-        let mut counts = Counts::none();
+        let mut counts = UpdateCounts::none();
         (counts.asked, counts.written, counts.not_found, counts.dropped) = (7, 4, 2, 1);
         let status = report(&[(None, counts)], 0).status;
         assert!(status.contains(&("connlabels_lost", 3)), "{status:?}");

@@ -24,7 +24,7 @@ use flowmgr::record::FlowName;
 use flowmgr::{Behaviour, TaskId};
 use netfilter::connections::{self, Wording};
 use netfilter::conntrack::Change;
-use netfilter::counts::{Cause, Counts};
+use netfilter::counts::{Cause, UpdateCounts};
 use netfilter::writer::StartError;
 use policy::{Label, Mark};
 
@@ -83,7 +83,7 @@ impl SinkKind for Marks {
     }
 
     fn empty_report(&self) -> Report {
-        Report { status: Vec::new(), live_text: None, ..report(&[(None, Counts::none())], 0) }
+        Report { status: Vec::new(), live_text: None, ..report(&[(None, UpdateCounts::none())], 0) }
     }
 
     fn status_line(&self, sums: &Sums) -> Option<String> {
@@ -304,7 +304,7 @@ fn line(sums: &Sums) -> Option<String> {
     })
 }
 
-fn sentence(counts: &Counts) -> String {
+fn sentence(counts: &UpdateCounts) -> String {
     match counts.asked {
         0 => "marks: 0 written: no label of a flow has a mark; `fenxi check` lists those that have"
             .to_owned(),
@@ -314,12 +314,12 @@ fn sentence(counts: &Counts) -> String {
 }
 
 /// What is wrong where no connection was ever found; `None` as long as that may be chance.
-fn fault(counts: &Counts) -> Option<String> {
+fn fault(counts: &UpdateCounts) -> Option<String> {
     let is_certain = is_nothing(counts) && counts.not_found >= SUSPICIOUS;
     is_certain.then(|| nothing(counts.not_found))
 }
 
-fn is_nothing(counts: &Counts) -> bool {
+fn is_nothing(counts: &UpdateCounts) -> bool {
     counts.written + counts.kept == 0 && counts.not_found > 0
 }
 
@@ -360,7 +360,7 @@ mod tests_of_status {
     #[test]
     fn a_few_labels_without_a_connection_are_no_fault() {
         let counts = |written, not_found| {
-            let mut counts = Counts::none();
+            let mut counts = UpdateCounts::none();
             (counts.asked, counts.written) = (written + not_found, written);
             counts.not_found = not_found;
             counts

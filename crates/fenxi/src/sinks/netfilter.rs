@@ -13,7 +13,7 @@ use flowmgr::record::{FlowName, Record};
 use flowmgr::{Behaviour, TaskId};
 use netfilter::connections::{self, Wording};
 use netfilter::conntrack::{Change, Tuple};
-use netfilter::counts::{Cause, Counts, Fate};
+use netfilter::counts::{Cause, Fate, UpdateCounts};
 use netfilter::writer::{StartError, Writer};
 use policy::{Label, Mark};
 
@@ -256,7 +256,7 @@ impl ConnectionWriter {
 }
 
 /// What a writer counted, with its name where a sink has several.
-pub type Row<'a> = (Option<&'a str>, Counts);
+pub type Row<'a> = (Option<&'a str>, UpdateCounts);
 
 /// The writers of a sink as the control thread has them, each with its name where there are
 /// several.
@@ -314,12 +314,12 @@ impl Writers {
     }
 }
 
-pub fn newest_error(counts: &Counts) -> String {
+pub fn newest_error(counts: &UpdateCounts) -> String {
     io::Error::from_raw_os_error(counts.last_errno).to_string()
 }
 
 /// An outcome by its name, and how many updates had it.
-pub type Outcome = (&'static str, fn(&Counts) -> u64);
+pub type UpdateCount = (&'static str, fn(&UpdateCounts) -> u64);
 
 /// The line of `fenxi ctl status` about what was written to connections.
 pub fn connections_line(sink: &str, [written, kept, not_found]: [u64; 3]) -> String {
@@ -332,7 +332,7 @@ pub fn connections_line(sink: &str, [written, kept, not_found]: [u64; 3]) -> Str
 }
 
 /// The same for the summary.
-pub fn connections_sentence(sink: &str, counts: &Counts) -> String {
+pub fn connections_sentence(sink: &str, counts: &UpdateCounts) -> String {
     format!(
         "{sink}: {} written, {} kept, {} without a connection, {} refused, {} dropped",
         counts.written,
@@ -344,11 +344,11 @@ pub fn connections_sentence(sink: &str, counts: &Counts) -> String {
 }
 
 /// The outcomes of what is written to connections.
-pub const OF_CONNECTIONS: &[Outcome] = &[
+pub const OF_CONNECTIONS: &[UpdateCount] = &[
     ("written", |counts| counts.written),
     ("kept", |counts| counts.kept),
     ("not_found", |counts| counts.not_found),
-    ("failed", Counts::failed),
+    ("failed", UpdateCounts::failed),
     ("dropped", |counts| counts.dropped),
 ];
 
@@ -363,7 +363,7 @@ pub struct Figures {
     pub failed: [&'static str; 2],
     pub waiting: [&'static str; 2],
     pub latency: [&'static str; 2],
-    pub fates: &'static [Outcome],
+    pub fates: &'static [UpdateCount],
     pub causes: &'static [Cause],
     /// The labels of the metrics without an outcome or cause: none, or the name of what is written.
     pub labels: [&'static [&'static str]; 3],
@@ -376,11 +376,12 @@ pub struct Figures {
 impl Figures {
     /// The report of these writers, without losses and sentences.
     pub fn report(&self, rows: &[Row<'_>], missing: i64) -> Report {
-        let sum = |of: fn(&Counts) -> u64| rows.iter().map(|(_, counts)| of(counts)).sum::<u64>();
-        let asked: fn(&Counts) -> u64 = |counts| counts.asked;
+        let sum =
+            |of: fn(&UpdateCounts) -> u64| rows.iter().map(|(_, counts)| of(counts)).sum::<u64>();
+        let asked: fn(&UpdateCounts) -> u64 = |counts| counts.asked;
         let all = std::iter::once(asked).chain(self.fates.iter().map(|(_, of)| *of));
         let sums: Vec<_> = self.sums.iter().copied().zip(all.map(sum)).collect();
-        let lost = sum(Counts::failed) + sum(|it| it.dropped) + sum(|it| it.not_found);
+        let lost = sum(UpdateCounts::failed) + sum(|it| it.dropped) + sum(|it| it.not_found);
         let (shown, lost_name) = self.status;
         Report {
             metrics: self.families(rows),
@@ -394,25 +395,25 @@ impl Figures {
     /// The metrics of these writers, each with its name where the metrics have a label for it.
     pub fn families(&self, writers: &[Row<'_>]) -> Vec<Family> {
         let [plain, by_outcome, by_cause] = self.labels;
-        type Samples<'a> = &'a dyn Fn(&[&str], &Counts) -> Vec<Sample>;
+        type Samples<'a> = &'a dyn Fn(&[&str], &UpdateCounts) -> Vec<Sample>;
         let family = |kind, [name, help]: [&'static str; 2], unit, labels, samples: Samples<'_>| {
             let rows = writers.iter();
             let samples = rows.flat_map(|(name, counts)| samples(name.as_slice(), counts));
             let metric = Metric::new(kind, name, unit, labels, help);
             Family { metric, samples: samples.collect() }
         };
-        let outcomes = |labels: &[&str], counts: &Counts| {
+        let outcomes = |labels: &[&str], counts: &UpdateCounts| {
             let fates = self.fates.iter();
             fates.map(|(name, of)| count(&with(labels, name), of(counts))).collect()
         };
-        let causes = |labels: &[&str], counts: &Counts| {
+        let causes = |labels: &[&str], counts: &UpdateCounts| {
             let sample =
                 |cause: &Cause| count(&with(labels, cause.name()), counts.failed_by(*cause));
             self.causes.iter().map(sample).collect()
         };
         let waiting =
-            |labels: &[&str], counts: &Counts| vec![number(labels, counts.waiting() as f64)];
-        let latency = |labels: &[&str], counts: &Counts| {
+            |labels: &[&str], counts: &UpdateCounts| vec![number(labels, counts.waiting() as f64)];
+        let latency = |labels: &[&str], counts: &UpdateCounts| {
             vec![sample(labels, buckets(&TIMES, US, &counts.latency_us))]
         };
         vec![

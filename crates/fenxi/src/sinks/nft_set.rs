@@ -12,7 +12,7 @@ use dataplane::Error;
 use dataplane::sink::Sink;
 use flowmgr::TaskId;
 use flowmgr::record::FlowName;
-use netfilter::counts::{Cause, Counts};
+use netfilter::counts::{Cause, UpdateCounts};
 use netfilter::elements::{self, Members};
 use netfilter::nft_set::{Field, SetName};
 use netfilter::writer::{StartError, Writer};
@@ -52,7 +52,7 @@ const FIGURES: Figures = Figures {
         ("refreshed", |counts| counts.refreshed),
         ("other_family", |counts| counts.other_family),
         ("not_found", |counts| counts.not_found),
-        ("failed", Counts::failed),
+        ("failed", UpdateCounts::failed),
         ("dropped", |counts| counts.dropped),
     ],
     causes: &[Cause::Permission, Cause::NoMemory, Cause::Full, Cause::Unanswered, Cause::Other],
@@ -331,16 +331,16 @@ impl SinkControl for Control {
 }
 
 fn report(rows: &[Row<'_>], missing: i64) -> Report {
-    type Of = fn(&Counts) -> u64;
+    type Of = fn(&UpdateCounts) -> u64;
     // With the tables that something happened to, and why.
-    let lost = |what, of: Of, why: &dyn Fn(&Counts) -> String| {
+    let lost = |what, of: Of, why: &dyn Fn(&UpdateCounts) -> String| {
         let hit = rows.iter().filter(|(_, counts)| of(counts) > 0);
         let texts =
             hit.map(|(name, counts)| format!("nftset.{}{}", name.unwrap_or_default(), why(counts)));
         let why = texts.collect::<Vec<_>>().join(", ");
         Lost { what, count: rows.iter().map(|(_, counts)| of(counts)).sum(), why }
     };
-    let nothing = |_: &Counts| String::new();
+    let nothing = |_: &UpdateCounts| String::new();
     let report = FIGURES.report(rows, missing);
     let sums = &report.live_summary;
     Report {

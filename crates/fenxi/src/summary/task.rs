@@ -9,7 +9,7 @@ use flowmgr::DepthCounters;
 use super::series::{Cache, Device, Phases, Series, Slo};
 use super::times::Quantiles;
 use super::{Batches, batches, batches_line, by_depth, decided_by_depth, labels_line};
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 
 printed! {
     Task(names: &TaskNames, depths: &[DepthCounters], counters: &Counters) [
@@ -35,7 +35,7 @@ printed! {
 }
 
 impl Task {
-    pub fn all(outcome: &Outcome) -> Vec<Task> {
+    pub fn all(outcome: &RunOutcome) -> Vec<Task> {
         if outcome.names.len() < 2 {
             return Vec::new();
         }

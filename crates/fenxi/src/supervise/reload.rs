@@ -99,7 +99,7 @@ pub struct Undo {
     at: Instant,
 }
 
-struct Outcome {
+struct ReloadOutcome {
     differences: Differences,
     has_model: bool,
     rules_gone: usize,
@@ -228,7 +228,7 @@ impl Reloader {
     }
 
     /// Reads, checks and applies the configuration; all or nothing.
-    fn take_over(&mut self, confirm_within: Option<Duration>) -> Result<Outcome, Refusal> {
+    fn take_over(&mut self, confirm_within: Option<Duration>) -> Result<ReloadOutcome, Refusal> {
         let sources = self.sources.clone();
         let cure = "check why its files cannot be read";
         let read = self
@@ -246,7 +246,7 @@ impl Reloader {
         let running = std::mem::replace(&mut self.running, next);
         self.undo = confirm_within.map(|time| Undo { running, before, at: Instant::now() + time });
         self.note_undo();
-        Ok(Outcome { differences, has_model, rules_gone })
+        Ok(ReloadOutcome { differences, has_model, rules_gone })
     }
 
     /// Checks what the next start would refuse, as far as this process can see it.

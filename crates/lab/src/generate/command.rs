@@ -4,7 +4,7 @@ use packetio::TxCounts;
 use serde_json::{Value, json};
 
 use crate::generate::rules;
-use crate::generate::{self, Outcome};
+use crate::generate::{self, Generated};
 use crate::generate::{GenerateArgs, GenerateWhat};
 use fenxi::exit::{Failure, print, remark};
 
@@ -29,12 +29,12 @@ pub fn generate(args: &GenerateArgs) -> Result<(), Failure> {
     failures.into_iter().flatten().reduce(Failure::and).map_or(Ok(()), Err)
 }
 
-fn packets_per_s(outcome: &Outcome) -> f64 {
+fn packets_per_s(outcome: &Generated) -> f64 {
     outcome.packets as f64 / outcome.wall.as_secs_f64().max(1e-9)
 }
 
 /// The fields are documented in `docs/generate.md`.
-fn to_json(outcome: &Outcome) -> Value {
+fn to_json(outcome: &Generated) -> Value {
     let interface = outcome.interface.map(|counts: TxCounts| {
         json!({
             "sent": counts.sent,
@@ -68,7 +68,7 @@ fn too_long(counts: TxCounts) -> u64 {
     counts.too_long + counts.unsplit
 }
 
-fn to_text(outcome: &Outcome) -> String {
+fn to_text(outcome: &Generated) -> String {
     let mut page = String::new();
     if let Some(flows) = &outcome.flows {
         page += &format!(

@@ -6,11 +6,11 @@ pub mod lab;
 
 use std::time::{Duration, Instant};
 
-use netfilter::counts::Counts;
+use netfilter::counts::UpdateCounts;
 use netfilter::writer::Writer;
 
 /// What became of all updates, once none waits.
-pub fn settled(writer: &Writer) -> Counts {
+pub fn settled(writer: &Writer) -> UpdateCounts {
     let deadline = Instant::now() + Duration::from_secs(20);
     while writer.waiting() > 0 {
         assert!(Instant::now() < deadline, "{:?}", writer.counts());

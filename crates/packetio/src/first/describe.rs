@@ -3,7 +3,7 @@
 use rustix::time::{ClockId, clock_gettime};
 
 use super::FlowCounts;
-use super::layout::{Counts, IS_UDP, Key, Record, ticks};
+use super::layout::{IS_UDP, KernelCounts, Key, Record, ticks};
 use crate::burst::{Frame, Gso};
 
 /// Bytes of a VLAN tag.
@@ -43,7 +43,7 @@ pub fn describe(record: &Record, at: usize, captured: usize, link: u16, clocks: 
     }
 }
 
-pub fn flow_counts(key: &Key, counts: &Counts, clocks: Clocks) -> FlowCounts {
+pub fn flow_counts(key: &Key, counts: &KernelCounts, clocks: Clocks) -> FlowCounts {
     let silent = clocks.ticks.wrapping_sub(counts.last);
     // This thread's clock may lag behind the kernel's at the last packet.
     let silent = if silent > u32::MAX / 2 { 0 } else { silent };

@@ -39,7 +39,7 @@ pub struct Key {
 
 /// The kernel's counts of a flow. Index 0 is from the low end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct KernelCounts {
     pub packets: [u64; 2],
     pub bytes: [u64; 2],
     /// Time of the last packet, in ticks.
@@ -146,7 +146,7 @@ pub struct Record {
     pub gso_size: u16,
     pub flags: u16,
     pub key: Key,
-    pub counts: Counts,
+    pub counts: KernelCounts,
 }
 
 impl Record {
@@ -169,7 +169,7 @@ impl Record {
             gso_size: quarter(20),
             flags: quarter(22),
             key: Key::from_words(word(56), |i| word(24 + 8 * i)),
-            counts: Counts {
+            counts: KernelCounts {
                 packets: [word(64), word(72)],
                 bytes: [word(80), word(88)],
                 last: half(96),

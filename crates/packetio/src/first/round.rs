@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::describe::{Clocks, now_ticks};
-use super::layout::{Counts, Key};
+use super::layout::{KernelCounts, Key};
 use super::table::Table;
 
 /// Interval between rounds, and between the portions of a round.
@@ -29,7 +29,7 @@ pub struct Round {
     is_last: bool,
     /// End of the portion that was read, and what changed in it.
     end: usize,
-    found: Vec<(Key, Counts)>,
+    found: Vec<(Key, KernelCounts)>,
 }
 
 impl Round {
@@ -87,7 +87,7 @@ impl Round {
     }
 
     /// Returns the portion that was read and advances.
-    pub fn take(&mut self, table: &Table, now: Instant, clocks: Clocks) -> &[(Key, Counts)] {
+    pub fn take(&mut self, table: &Table, now: Instant, clocks: Clocks) -> &[(Key, KernelCounts)] {
         if self.at == 0 {
             (self.before, self.began) = (self.began, clocks.ticks);
         }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use rustix::mm::MapFlags;
 
 use super::hash::Secrets;
-use super::layout::{CLEARING, Counts, GIVING, Key, VERSION_STEP, WAYS, WORKERS_MAX};
+use super::layout::{CLEARING, GIVING, KernelCounts, Key, VERSION_STEP, WAYS, WORKERS_MAX};
 use crate::mapping::Mapping;
 
 /// An entry as in `bpf/first.h`: one cache line.
@@ -119,7 +119,13 @@ impl Table {
     /// The counts at entry `number` of a worker, if its flow had a packet within `ticks` before
     /// `now`.
     #[inline]
-    pub fn read(&self, worker: u32, number: usize, now: u32, ticks: u32) -> Option<(Key, Counts)> {
+    pub fn read(
+        &self,
+        worker: u32,
+        number: usize,
+        now: u32,
+        ticks: u32,
+    ) -> Option<(Key, KernelCounts)> {
         let number = worker as usize * self.len() + number;
         let entry = &self.entries()[number];
         let version = entry.version.load(Ordering::Acquire);
@@ -129,8 +135,12 @@ impl Table {
         }
         let key = self.key(number)?;
         let load = |words: &[AtomicU64; 2]| [0, 1].map(|i| words[i].load(Ordering::Relaxed));
-        let counts =
-            Counts { packets: load(&entry.packets), bytes: load(&entry.bytes), last, version };
+        let counts = KernelCounts {
+            packets: load(&entry.packets),
+            bytes: load(&entry.bytes),
+            last,
+            version,
+        };
         // Orders the reads before the second read of the version.
         fence(Ordering::Acquire);
         (entry.version.load(Ordering::Relaxed) == version).then_some((key, counts))

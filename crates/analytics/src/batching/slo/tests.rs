@@ -14,7 +14,7 @@ fn situation(waiting: usize, age_us: u64, sizes: &Sizes) -> Situation<'_> {
         timer: Duration::ZERO,
         sizes,
         profile: Some(PROFILE),
-        plan: Plan { trigger: 80, budget: Duration::from_micros(1900) },
+        plan: SloPlan { trigger: 80, budget: Duration::from_micros(1900) },
         ring_full: false,
         stalled: false,
         draining: false,
@@ -43,7 +43,7 @@ fn it_waits_for_the_trigger_or_until_the_oldest_must_go() {
     assert_eq!(fired(&full), Some((30, 30, Trigger::RingFull)));
     let stalled = Situation { stalled: true, ..situation(30, 0, &ANY) };
     assert_eq!(fired(&stalled), None, "age will fire them");
-    let for_ever = Situation { plan: Plan { budget: Duration::MAX, ..stalled.plan }, ..stalled };
+    let for_ever = Situation { plan: SloPlan { budget: Duration::MAX, ..stalled.plan }, ..stalled };
     assert_eq!(fired(&for_ever), Some((30, 30, Trigger::MaxWait)));
 }
 
@@ -55,7 +55,7 @@ fn fixed_sizes_are_filled_or_padded_at_the_last_moment() {
     assert_eq!(fired(&situation(9, 1751, &sizes)), None);
     assert_eq!(fired(&situation(9, 1752, &sizes)), Some((9, 64, Trigger::MaxWait)));
     let few = Situation {
-        plan: Plan { trigger: 1, budget: Duration::from_micros(100) },
+        plan: SloPlan { trigger: 1, budget: Duration::from_micros(100) },
         ..situation(3, 0, &sizes)
     };
     assert_eq!(fired(&few), Some((3, 8, Trigger::Slo)));

@@ -3,7 +3,7 @@
 
 use super::device::{Deed, class_of};
 use super::world::{K, Plan, World, row_of, series};
-use crate::batching::Plan as BatchPlan;
+use crate::batching::SloPlan as BatchPlan;
 use crate::lanes::Lanes;
 use crate::{CacheConfig, Policy, Trigger};
 use accel::{Profile, Sizes};

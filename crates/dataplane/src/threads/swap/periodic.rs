@@ -18,7 +18,7 @@ use crate::threads::state::{SharedState, Swaps};
 use config::Config;
 
 /// Which model comes in, and when.
-pub struct Plan {
+pub struct SwapPlan {
     /// Folder of its bundle.
     pub bundle: PathBuf,
     /// From the end of one swap to the beginning of the next.
@@ -41,7 +41,7 @@ impl PeriodicSwapper {
     /// # Errors
     /// No thread.
     pub fn start(
-        plan: Plan,
+        plan: SwapPlan,
         config: &Config,
         cores: &Cores,
         bundle: &Bundle,
@@ -75,7 +75,7 @@ impl PeriodicSwapper {
 }
 
 fn run(
-    plan: &Plan,
+    plan: &SwapPlan,
     config: &Arc<Config>,
     helpers: &Helpers,
     mut swapper: Swapper,

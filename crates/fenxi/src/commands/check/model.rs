@@ -9,7 +9,7 @@ use accel::{Profile, onnx};
 
 use super::finding::Finding;
 use crate::cli::CheckConfigArgs;
-use crate::commands::devices::{Outcome, in_a_process, trial_arguments};
+use crate::commands::devices::{TrialOutcome, in_a_process, trial_arguments};
 use config::Config;
 use config::checked::Device;
 
@@ -75,7 +75,7 @@ fn library(config: &Config) -> Finding {
     }
 }
 
-fn judge(device: &Device, outcome: &Outcome, dir: &Path) -> Finding {
+fn judge(device: &Device, outcome: &TrialOutcome, dir: &Path) -> Finding {
     let name = &device.name;
     let line = outcome.line();
     let problem = |cause: String| Finding::problem(CHECK, name, cause);
@@ -100,8 +100,8 @@ mod tests {
     use super::*;
     use crate::commands::devices::Golden;
 
-    fn outcome(golden: Option<(bool, usize)>) -> Outcome {
-        Outcome {
+    fn outcome(golden: Option<(bool, usize)>) -> TrialOutcome {
+        TrialOutcome {
             device: "d".to_owned(),
             runs: golden.is_some(),
             reason: "no such provider".to_owned(),

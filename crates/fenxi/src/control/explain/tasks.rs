@@ -11,7 +11,7 @@ use flowmgr::Standing;
 use flowmgr::record::{DecidedBy, Decision};
 
 use super::{Asked, Subject, answers, asked_again, why};
-use crate::protocol::{Answer, Outcome, TaskPart};
+use crate::protocol::{Answer, AnswerOutcome, TaskPart};
 
 pub struct AskedTask {
     pub asked: Asked,
@@ -58,7 +58,7 @@ pub fn part(tasks: &[AskedTask], config: &Config, number: usize) -> (String, Str
         }
     };
     for answer in &mut answers {
-        answer.outcome = Outcome::NotAsked;
+        answer.outcome = AnswerOutcome::NotAsked;
     }
     (why, String::new(), answers)
 }

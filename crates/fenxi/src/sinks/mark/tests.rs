@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
-use super::{ClassMarks, ConnectionWriter, Counts, StartError, start_writer};
+use super::{ClassMarks, ConnectionWriter, StartError, UpdateCounts, start_writer};
 use config::checked::{Mapping, Mark, MarkAs};
 use config::origin::Origin;
 use flowmgr::TaskId;
 use lab::{FOREIGN, Lab};
 use netfilter::conntrack::Tuple;
-use netfilter::socket::{BATCH, Outcome, Socket};
+use netfilter::socket::{BATCH, Reply, Socket};
 use policy::Label;
 
 const TCP: u8 = 6;
@@ -81,12 +81,12 @@ fn change(writer: &ConnectionWriter, marks: &ClassMarks) {
     writer.change(marks.words(), marks.overwrites);
 }
 
-fn failed(counts: &Counts) -> u64 {
+fn failed(counts: &UpdateCounts) -> u64 {
     counts.failed()
 }
 
 /// Waits until the writer has nothing left of `asked` updates.
-fn settled(writer: &ConnectionWriter, asked: u64) -> Counts {
+fn settled(writer: &ConnectionWriter, asked: u64) -> UpdateCounts {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let counts = writer.words.counts();
@@ -440,6 +440,6 @@ fn the_missing_capability_is_named() {
         netfilter::conntrack::update(&mut socket, &requests, &mut outcomes);
         outcomes
     });
-    assert_eq!(outcomes, [Outcome::Refused(Errno::PERM.raw_os_error()); BATCH]);
+    assert_eq!(outcomes, [Reply::Refused(Errno::PERM.raw_os_error()); BATCH]);
     assert_eq!(lab.mark_of(UDP, connection.inside), Some(FOREIGN));
 }

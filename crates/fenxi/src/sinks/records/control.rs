@@ -18,7 +18,7 @@ use super::broadcast::{self, Broadcaster, READ_WITHIN, READERS, Stream};
 use super::lines::Lines;
 use super::live::Live;
 use super::output::Output;
-use super::topic::{self, Counts, Kafka, Topic};
+use super::topic::{self, Kafka, Topic, TopicCounts};
 use super::{Names, WRITE_WITHIN, output};
 use crate::access::is_dash;
 use crate::exit::Failure;
@@ -249,7 +249,7 @@ impl SinkControl for RecordControl {
 }
 
 /// Whether all that waited when the run ended has reached a broker.
-fn delivered(before: Counts, after: Counts) -> Result<(), Failure> {
+fn delivered(before: TopicCounts, after: TopicCounts) -> Result<(), Failure> {
     match after.lost() - before.lost() {
         0 => Ok(()),
         lost => Err(Failure::io(format!(
@@ -258,7 +258,7 @@ fn delivered(before: Counts, after: Counts) -> Result<(), Failure> {
     }
 }
 
-fn report(counts: &RecordCounts, readers: broadcast::Counts, topic: Option<Counts>) -> Report {
+fn report(counts: &RecordCounts, readers: broadcast::Counts, topic: Option<TopicCounts>) -> Report {
     let (written, dropped, failed) = (counts.written(), counts.dropped(), counts.failed());
     let (lost, sent) = (("records_dropped", dropped + failed), topic.unwrap_or_default());
     let of_topic = topic.map(|it| [("kafka_sent", it.sent), ("kafka_lost", it.lost())]);

@@ -49,7 +49,7 @@ fn topic(setting: &Setting) -> Result<String, String> {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct TopicCounts {
     /// A broker has confirmed them.
     pub sent: u64,
     /// No broker took them in time, or one refused them.
@@ -60,14 +60,14 @@ pub struct Counts {
     pub waiting: u64,
 }
 
-impl Counts {
+impl TopicCounts {
     /// Lines that no broker has and none will get.
     pub fn lost(&self) -> u64 {
         self.failed + self.dropped
     }
 }
 
-pub fn metrics(counts: Counts) -> [Family; 2] {
+pub fn metrics(counts: TopicCounts) -> [Family; 2] {
     [
         Family::counter(
             "fenxi_kafka_records_total",
@@ -91,7 +91,7 @@ pub fn metrics(counts: Counts) -> [Family; 2] {
     ]
 }
 
-pub fn losses(counts: Counts) -> Lost {
+pub fn losses(counts: TopicCounts) -> Lost {
     let what = "records for Kafka are lost; see kafka.options and the brokers";
     Lost::new(what, counts.lost())
 }
@@ -100,7 +100,7 @@ pub fn losses(counts: Counts) -> Lost {
 mod none {
     use std::time::Duration;
 
-    use super::{Counts, Kafka};
+    use super::{Kafka, TopicCounts};
     use crate::exit::Failure;
 
     pub enum Topic {}
@@ -118,11 +118,11 @@ mod none {
             match *self {}
         }
 
-        pub fn counts(&self) -> Counts {
+        pub fn counts(&self) -> TopicCounts {
             match *self {}
         }
 
-        pub fn finish(&self, _: Duration) -> Counts {
+        pub fn finish(&self, _: Duration) -> TopicCounts {
             match *self {}
         }
     }

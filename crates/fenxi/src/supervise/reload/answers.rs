@@ -4,11 +4,15 @@ use std::time::Duration;
 
 use dataplane::swap::Refusal;
 
-use super::{Outcome, Reloader};
+use super::{ReloadOutcome, Reloader};
 use crate::protocol::{Code, Difference, Reloaded, Reply};
 
 impl Reloader {
-    pub(super) fn reloaded(&self, outcome: Outcome, confirm_within: Option<Duration>) -> Reloaded {
+    pub(super) fn reloaded(
+        &self,
+        outcome: ReloadOutcome,
+        confirm_within: Option<Duration>,
+    ) -> Reloaded {
         let model = self.helpers.state().get().first().model.clone();
         Reloaded {
             applied: outcome.differences.live.into_iter().map(row).collect(),

@@ -17,7 +17,7 @@ use rdkafka::producer::{
 };
 use tracing::{debug, info, warn};
 
-use super::{Counts, Kafka};
+use super::{Kafka, TopicCounts};
 use crate::exit::Failure;
 
 /// What librdkafka is told unless the user says otherwise: 16 MiB of messages may wait, and a batch
@@ -78,8 +78,8 @@ impl Topic {
         }
     }
 
-    pub fn counts(&self) -> Counts {
-        Counts {
+    pub fn counts(&self) -> TopicCounts {
+        TopicCounts {
             sent: self.deliveries.sent.load(Ordering::Relaxed),
             failed: self.deliveries.failed.load(Ordering::Relaxed),
             dropped: self.dropped.load(Ordering::Relaxed),
@@ -89,7 +89,7 @@ impl Topic {
 
     /// Waits until nothing waits any more, but no longer than `within`. What is left then has
     /// failed.
-    pub fn finish(&self, within: Duration) -> Counts {
+    pub fn finish(&self, within: Duration) -> TopicCounts {
         if self.producer.flush(within).is_err() {
             self.producer.purge(PurgeConfig::default().queue().inflight());
             // A purged message is reported like one that failed.
