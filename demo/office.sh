@@ -35,7 +35,7 @@ make_keys() {
     ssh-keygen -q -t ed25519 -N '' -C '' -f "$RUN/user_key"
 }
 
-# Text compresses and random bytes do not; sizes are those of a small site.
+# Text compresses and random bytes do not; sizes are a small site's.
 make_content() {
     local www=$RUN/www
     mkdir -p "$www" "$RUN/files" "$RUN/git"

@@ -151,7 +151,7 @@ pub fn endless_bundle(dir: &Path, endless: Endless) -> PathBuf {
     let line = |line: &str| match line.split(' ').next() {
         Some("sha256") => format!("sha256 = \"{}\"\n", sum.split(' ').next().unwrap()),
         Some("name") if line.contains("app-id-k10") => "name = \"endless\"\n".to_owned(),
-        // Those of another model.
+        // Another model's.
         Some("ranges") => String::new(),
         _ => format!("{line}\n"),
     };

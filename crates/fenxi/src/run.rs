@@ -69,8 +69,8 @@ impl RunPlan<'_> {
 /// Runs until a signal, `fenxi ctl drain`, or until no interface is left.
 ///
 /// # Errors
-/// The run cannot start. Later failures are in [`RunOutcome::failure`], with the counters up to that
-/// point.
+/// The run cannot start. Later failures are in [`RunOutcome::failure`], with the counters up to
+/// that point.
 pub fn run(plan: &RunPlan<'_>) -> Result<RunOutcome, Failure> {
     let config = plan.config;
     let cores = Cores::from_config(config);

@@ -83,7 +83,7 @@ pub fn rights(config: &Config, records: Option<&Path>) -> Rights {
     all
 }
 
-/// Checks the labels in the keys of all sinks against those of each task's model.
+/// Checks the labels that sinks' keys name: a model of some task must have them.
 pub fn check_labels(config: &Config, labels: &[Arc<[Label]>]) -> Result<(), Error> {
     KINDS.iter().try_for_each(|kind| kind.check_labels(config, labels))
 }

@@ -206,7 +206,7 @@ mod tests {
                 assert_eq!((kept.drop, kept.mirror, kept.dscp), (true, mirror, None));
             }
         }
-        assert_eq!(Action::default().number(), 0, "that of a new entry");
+        assert_eq!(Action::default().number(), 0, "the number in a new entry");
     }
 
     #[test]

@@ -115,7 +115,7 @@ counters! {
 }
 
 counters! {
-    /// Sums of one depth. Those of labels and flows are a task's at its first depth.
+    /// Sums of one depth. A task's first depth also counts its labels and flows.
     #[derive(Clone, Debug, Default)]
     pub struct DepthCounters {
         /// Flows that got a label, by class, from then on; the last is `unknown`.

@@ -1,9 +1,9 @@
 //! Policies `slo` and `on-off`: batches as large as a latency goal allows.
 //!
 //! The controller of the manager's tasks decides their size once per control period
-//! ([`crate::controller`]). It gives each task a [`SloPlan`]: the *trigger*, how many series a batch
-//! waits for, and the *budget*, within what time of its emission a series is to have its label. The
-//! plan is followed in two ways:
+//! ([`crate::controller`]). It gives each task a [`SloPlan`]: the *trigger*, how many series a
+//! batch waits for, and the *budget*, within what time of its emission a series is to have its
+//! label. The plan is followed in two ways:
 //!
 //! * As many wait as the trigger says: they go, which is Batchy's fractional buffer (Appendix C).
 //!   When many have gathered behind a busy device or a held-up thread, the batch is larger: as many

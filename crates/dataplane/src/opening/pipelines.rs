@@ -303,8 +303,8 @@ fn probe(bundle: &Bundle) -> Vec<f32> {
     series.chain(context).copied().collect()
 }
 
-/// The configuration of the task of an analytics manager, other tasks apart. `config` is that of
-/// the task alone ([`Config::of_task`]).
+/// The configuration of one task of an analytics manager. `config` holds this task alone
+/// ([`Config::of_task`]).
 pub fn analytics_config(config: &Config, bundle: &Bundle) -> analytics::Config {
     analytics::Config {
         k: bundle.k(),

@@ -19,8 +19,8 @@ pub struct Health {
 }
 
 impl Health {
-    /// The health by the snapshots. A sum that does not close (not `is_balanced`), or one of several
-    /// devices or interfaces that is down, makes it degraded, not unready.
+    /// The health by the snapshots. A sum that does not close (not `is_balanced`), or one of
+    /// several devices or interfaces that is down, makes it degraded, not unready.
     pub fn new(
         collector: &Collector,
         is_balanced: bool,

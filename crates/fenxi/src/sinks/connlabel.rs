@@ -1,6 +1,6 @@
 //! Labels of the kernel's connections (`ct label`): named bits. Several writers may each own some.
 //!
-//! Of each task's labels in `connlabel.class` a connection gets one, by the flow's label; its other
+//! A connection gets one label of `connlabel.class` for each task, by the flow's label; its other
 //! labels stay as they are.
 
 use std::path::{Path, PathBuf};

@@ -98,7 +98,7 @@ pub trait SinkKind: Sync {
         self.kernel_parts(config).into_iter().try_for_each(|part| Ok(part.probed?))
     }
 
-    /// Checks the labels in the sink's keys against those of each task's model.
+    /// Checks the labels that the sink's keys name: a model of some task must have them.
     fn check_labels(&self, _config: &Config, _labels: &[Arc<[Label]>]) -> Result<(), Error> {
         Ok(())
     }

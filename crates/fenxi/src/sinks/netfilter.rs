@@ -367,7 +367,7 @@ pub struct Figures {
     pub causes: &'static [Cause],
     /// The labels of the metrics without an outcome or cause: none, or the name of what is written.
     pub labels: [&'static [&'static str]; 3],
-    /// Names of the sums: of what was asked for, then of each outcome.
+    /// Names of the sums: updates asked for, then each outcome.
     pub sums: &'static [&'static str],
     /// How many of these `fenxi ctl status` has, and the name of what was given up.
     pub status: (usize, &'static str),

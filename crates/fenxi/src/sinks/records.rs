@@ -115,7 +115,7 @@ struct Labelled<'a> {
     depth: Option<u8>,
     model_generation: Option<u16>,
     time_to_label_us: Option<u32>,
-    /// True, where it is said at all.
+    /// Left out if false.
     #[serde(skip_serializing_if = "Option::is_none")]
     contradicts: Option<bool>,
 }

@@ -159,7 +159,7 @@ fn a_round_looks_at_a_bounded_number() {
     for seen in [64, 128, 192] {
         world.round_at_ms(2);
         assert_eq!(world.task.counters().cached, seen);
-        assert!(!world.task.is_done(), "nothing waits, but not all is seen");
+        assert!(!world.task.is_done(), "nothing waits, but something is unseen");
     }
     world.round_at_ms(2);
     assert_eq!(world.task.counters().cached, 200);

@@ -37,7 +37,7 @@ pub struct TaggedWriter {
     output: PathBuf,
     writer: CaptureWriter<File>,
     labels: Arc<dyn Labels>,
-    /// Where the labels are: of the first task, and of others whose labels have actions or that
+    /// Where labels are: the first task's, and of others whose labels have actions or that
     /// rules ask for.
     tasks: Vec<(TaskId, TaskWords)>,
     actions: Actions,

@@ -52,7 +52,7 @@ fn in_port(rules: &RuleSet, name: Option<&str>) -> u8 {
     }
 }
 
-/// What rules may call the flow's label, with its taxonomy, by the given model or else those of a
+/// What rules may call the flow's label, with its taxonomy, by the given model or else by a
 /// run: as the user did first, then with the name of its task.
 fn called(args: &PolicyExplainArgs) -> Result<Vec<Label>, Failure> {
     let Some(name) = &args.label else {

@@ -69,7 +69,7 @@ struct State {
 }
 
 impl Broadcaster {
-    /// Starts to accept readers on `listener`, so many at a time; each may be `backlog` bytes
+    /// Starts to accept readers on `listener`, a bounded number at a time; each may be `backlog` bytes
     /// behind.
     pub fn start(
         listener: UnixListener,

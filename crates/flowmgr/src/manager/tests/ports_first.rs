@@ -322,7 +322,7 @@ fn rules_know_the_port_labels_of_other_tasks_with_the_first_packet() {
         manager.answer_rules(&[RuleAnswer::default()], &mut data, &[packet], 0, fates);
         match effect {
             Effect::Arrival => assert_eq!(by_port, Some(BY_PORT)),
-            // The label word behind that of the first task.
+            // The label word behind the first task's.
             Effect::PacketTime { .. } => assert_eq!((by_port, fates[0].depths), (None, 0b10)),
         }
     }
