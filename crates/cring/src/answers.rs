@@ -194,7 +194,7 @@ mod tests {
     fn a_port_stands_until_a_depth_contradicts_it() {
         let depth = |contradicts| Depth { contradicts, ..DEPTHS[0] };
         let depths = [Depth::PORT, depth(None), depth(Some(5000)), depth(Some(3000))];
-        let of =
+        let answers =
             |labels: &[Label]| resolve(&depths, 4, |depth| labels.get(usize::from(depth)).copied());
         let by = |source, it: u16| Label::Class { class: it, confidence: 900, source, model: 0 };
         let port = by(Source::Port, 1);
