@@ -9,9 +9,9 @@
 //!
 //! Each [`Task`] has its own rings, cache, policy, devices and counters. Tasks share the thread,
 //! and devices that work on it or share a thread of their own: on each executor one works at a time
-//! ([`crate::executors`]). In a round all tasks first take in what has come, then they fire, starting
-//! with the one whose oldest series is due first. A round fires one batch per executor, so that the
-//! clock is read again between two batches that run on this thread.
+//! ([`crate::executors`]). In a round all tasks first take in what has come, then they fire,
+//! starting with the one whose oldest series is due first. A round fires one batch per executor, so
+//! that the clock is read again between two batches that run on this thread.
 //!
 //! Where the devices cannot keep up, a ring becomes full, and its flow manager sheds what finds no
 //! room. Then tasks fire by priority, so that the rings of the others stay full. A task that

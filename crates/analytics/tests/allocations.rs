@@ -90,8 +90,8 @@ impl World {
         Self::with_tasks(&[policy], prefix, batches)
     }
 
-    /// Tasks with these policies, one or two. All devices are on one executor, and the second task is
-    /// asked where the first is unsure, which it always is.
+    /// Tasks with these policies, one or two. All devices are on one executor, and the second task
+    /// is asked where the first is unsure, which it always is.
     fn with_tasks(policies: &[Policy], prefix: usize, batches: usize) -> Self {
         let words = || (0..FLOWS).map(|_| LabelWord::new()).collect();
         let words = Arc::new(Words([words(), words()]));

@@ -31,7 +31,8 @@ impl Labels for Words {
     }
 }
 
-/// Which device ran a batch of how many rows, in order: the task's number, plus 10 for each executor.
+/// Which device ran a batch of how many rows, in order: the task's number, plus 10 for each
+/// executor.
 type Log = Arc<Mutex<Vec<(usize, usize)>>>;
 
 /// Answers at the next poll: the class is the first number of a row, the confidence a hundredth of

@@ -57,9 +57,9 @@ impl Task {
         true
     }
 
-    /// Sends probes to devices whose time has come and whose executor is free; like a batch, each takes
-    /// its executor. Probes come before the round's batches; otherwise a device whose executor others
-    /// always fill would never be back.
+    /// Sends probes to devices whose time has come and whose executor is free; like a batch, each
+    /// takes its executor. Probes come before the round's batches; otherwise a device whose
+    /// executor others always fill would never be back.
     pub(crate) fn probe(&mut self, now_ns: u64, executors: &mut Executors) {
         for i in 0..self.dispatch.device_slots.len() {
             let executor = self.dispatch.device_slots[i].executor();

@@ -70,9 +70,9 @@ pub fn sizes(device: &checked::Device) -> Sizes {
     }
 }
 
-/// The executor of a device at one of the layout's places. Devices that work on the analytics thread
-/// share executor 0. Another device has one of its own in each of its places, which it shares with
-/// sessions of the same device for other tasks.
+/// The executor of a device at one of the layout's places. Devices that work on the analytics
+/// thread share executor 0. Another device has one of its own in each of its places, which it
+/// shares with sessions of the same device for other tasks.
 pub fn executor(config: &Config, device: &checked::Device, place: usize) -> u8 {
     if device.thread != DeviceThread::Own {
         return 0;

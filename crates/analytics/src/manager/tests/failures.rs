@@ -24,7 +24,8 @@ fn a_probe_takes_its_executor_and_is_not_kept_from_it() {
     world.emit(1, 0, 1, 99);
     world.rounds(3);
     let probes = |world: &World| world.manager.tasks()[1].counters().devices[0].probes;
-    // A batch of the other task is on the executor while the back-off ends, and for some time after.
+    // A batch of the other task is on the executor while the back-off ends, and for some time
+    // after.
     world.now_us += 9_000;
     slow.store(true, Ordering::Relaxed);
     world.emit(0, 0, 1, 99);
