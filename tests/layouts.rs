@@ -182,9 +182,9 @@ fn cores_are_taken_as_named() {
     );
 }
 
-/// A capture that breaks off ends every lane, and what came before is counted.
+/// A capture that breaks off ends every executor, and what came before is counted.
 #[test]
-fn a_broken_capture_ends_all_lanes() {
+fn a_broken_capture_ends_all_executors() {
     let dir = tempfile::tempdir().expect("a folder");
     let broken = dir.path().join("broken.pcap");
     let bytes = std::fs::read(common::demo()).expect("the capture");

@@ -87,7 +87,7 @@ fn both_directions_of_each_flow_meet_in_every_layout() {
         flows.filter(|flow| flow["one_way"] == true).count()
     };
 
-    for (layout, lanes) in LAYOUTS {
+    for (layout, executors) in LAYOUTS {
         let Some(lab) = Lab::new("layouts", &["host"], &[]) else {
             return;
         };
@@ -103,9 +103,9 @@ fn both_directions_of_each_flow_meet_in_every_layout() {
         live.wait_for_packets(sent);
         assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
         let queues = live.samples("fenxi_port_packets_total");
-        assert_eq!(queues.len(), lanes);
+        assert_eq!(queues.len(), executors);
         assert!(queues.iter().all(|packets| *packets > sent as f64 / 20.0), "{queues:?} of {sent}");
-        assert_eq!(threads(&live), lanes);
+        assert_eq!(threads(&live), executors);
         let summary = live.terminate(0).json();
 
         assert_eq!(summary["packets"], sent);

@@ -16,16 +16,16 @@ pub struct Accelerator {
     /// A batch in flight for longer counts as lost, and the device as hung. Without a deadline the
     /// manager waits without end.
     pub deadline: Option<Duration>,
-    /// Devices of one lane work one after another: all devices on the manager's thread are on lane
-    /// 0, and devices that share another thread have a lane of their own. This matters only to
-    /// tasks of the same manager.
-    pub lane: u8,
+    /// Devices of one executor work one after another: all devices on the manager's thread are on
+    /// executor 0, and devices that share another thread have an executor of their own. This
+    /// matters only to tasks of the same manager.
+    pub executor: u8,
 }
 
 impl From<Box<dyn Device>> for Accelerator {
     /// A device of which nothing else is known.
     fn from(device: Box<dyn Device>) -> Self {
-        Self { device, profile: None, deadline: None, lane: 0 }
+        Self { device, profile: None, deadline: None, executor: 0 }
     }
 }
 

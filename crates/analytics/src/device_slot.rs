@@ -121,16 +121,16 @@ impl DeviceSlot {
         self.is_up() && self.flight.is_none() && self.filled.is_none()
     }
 
-    /// See [`Accelerator::lane`].
-    pub fn lane(&self) -> u8 {
-        self.accelerator.lane
+    /// See [`Accelerator::executor`].
+    pub fn executor(&self) -> u8 {
+        self.accelerator.executor
     }
 
-    /// Whether others on the lane wait for a batch or a probe on its way. Nobody waits for a hung
-    /// device: its answer may never come, and then tasks that share the lane would neither label
-    /// nor shed. They try their own sessions, and find out for themselves whether those hang as
-    /// well.
-    pub fn holds_lane(&self) -> bool {
+    /// Whether others on the executor wait for a batch or a probe on its way. Nobody waits for a
+    /// hung device: its answer may never come, and then tasks that share the executor would neither
+    /// label nor shed. They try their own sessions, and find out for themselves whether those hang
+    /// as well.
+    pub fn holds_executor(&self) -> bool {
         self.flight.is_some() && self.condition.state != DeviceState::Hung
     }
 
@@ -146,7 +146,7 @@ impl DeviceSlot {
     /// How long a batch of this size is expected to keep the manager's thread: 0 where the device
     /// has another thread, `u64::MAX` where nobody has measured it.
     pub fn work_ns(&self, size: usize) -> u64 {
-        match (self.lane(), self.profile()) {
+        match (self.executor(), self.profile()) {
             (0, Some(profile)) => profile.latency(size).as_nanos() as u64,
             (0, None) => u64::MAX,
             _ => 0,

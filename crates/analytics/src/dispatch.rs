@@ -8,7 +8,7 @@
 
 use crate::batching::{Fire, Trigger};
 use crate::device_slot::DeviceSlot;
-use crate::lanes::{Lanes, bit};
+use crate::executors::{Executors, bit};
 use crate::rows::Retry;
 use crate::{Accelerator, DeviceProfile};
 use accel::{Profile, Sizes};
@@ -21,9 +21,9 @@ pub(crate) struct Dispatch {
     /// Series that wait for their second device, in the order in which they failed.
     pub retries: VecDeque<Retry>,
     next: usize,
-    /// Lanes that are left to other tasks, as long as a device on another lane is up.
+    /// Executors that are left to other tasks, as long as a device on another executor is up.
     left: u64,
-    /// How many of the first lanes are left to tasks with shorter goals.
+    /// How many of the first executors are left to tasks with shorter goals.
     devices_left: usize,
     /// How long the largest batches of all tasks take together, if no plan can keep the goal.
     unreachable: Option<Duration>,
@@ -53,23 +53,23 @@ impl Dispatch {
 
     /// The device slots that can take a batch, beginning with the one after the device slot last
     /// used.
-    pub fn free(&self, lanes: &Lanes) -> impl Iterator<Item = (usize, &DeviceSlot)> {
+    pub fn free(&self, executors: &Executors) -> impl Iterator<Item = (usize, &DeviceSlot)> {
         let (before, from) = self.device_slots.split_at(self.next);
         let in_turn = (self.next..).zip(from).chain((0..).zip(before));
         let left = self.left_now();
         in_turn.filter(move |(_, device_slot)| {
-            let lane = device_slot.lane();
-            device_slot.is_free() && lanes.is_free(lane) && left & bit(lane) == 0
+            let executor = device_slot.executor();
+            device_slot.is_free() && executors.is_free(executor) && left & bit(executor) == 0
         })
     }
 
-    /// Leaves the first lanes to other tasks, and notes whether the goal is out of reach.
+    /// Leaves the first executors to other tasks, and notes whether the goal is out of reach.
     pub fn spread(&mut self, devices_left: usize, unreachable: Option<Duration>) {
         (self.devices_left, self.unreachable) = (devices_left, unreachable);
-        let own = self.lanes().fold(0, |set, lane| set | bit(lane));
+        let own = self.executors().fold(0, |set, executor| set | bit(executor));
         let mut kept = own;
         for _ in 0..devices_left {
-            // Clears the lowest lane.
+            // Clears the lowest executor.
             kept &= kept.saturating_sub(1);
         }
         self.left = own & !kept;
@@ -83,15 +83,15 @@ impl Dispatch {
         self.unreachable
     }
 
-    /// The lanes of the devices, in their order.
-    pub fn lanes(&self) -> impl Iterator<Item = u8> {
-        self.device_slots.iter().map(DeviceSlot::lane)
+    /// The executors of the devices, in their order.
+    pub fn executors(&self) -> impl Iterator<Item = u8> {
+        self.device_slots.iter().map(DeviceSlot::executor)
     }
 
-    /// Takes the lanes that batches occupy, except hung devices' lanes.
-    pub fn take_lanes(&self, lanes: &mut Lanes) {
-        let busy = self.device_slots.iter().filter(|slot| slot.holds_lane());
-        busy.for_each(|slot| lanes.take(slot.lane()));
+    /// Takes the executors that batches occupy, except hung devices' executors.
+    pub fn take_executors(&self, executors: &mut Executors) {
+        let busy = self.device_slots.iter().filter(|slot| slot.holds_executor());
+        busy.for_each(|slot| executors.take(slot.executor()));
     }
 
     /// The sizes that the first device takes.
@@ -122,11 +122,11 @@ impl Dispatch {
     }
 
     /// A batch of retries, if there are any and a device is free.
-    pub fn next_retry(&self, lanes: &Lanes) -> Option<(usize, Fire)> {
+    pub fn next_retry(&self, executors: &Executors) -> Option<(usize, Fire)> {
         if self.retries.is_empty() {
             return None;
         }
-        let (i, device_slot) = self.free(lanes).next()?;
+        let (i, device_slot) = self.free(executors).next()?;
         let take = self.retries.len().min(device_slot.sizes().largest());
         let fire = Fire {
             take,
@@ -137,9 +137,9 @@ impl Dispatch {
         Some((i, fire))
     }
 
-    /// The lanes left to others: none while only devices on them are up.
+    /// The executors left to others: none while only devices on them are up.
     fn left_now(&self) -> u64 {
-        let is_own = |slot: &DeviceSlot| slot.is_up() && self.left & bit(slot.lane()) == 0;
+        let is_own = |slot: &DeviceSlot| slot.is_up() && self.left & bit(slot.executor()) == 0;
         match self.left != 0 && self.device_slots.iter().any(is_own) {
             true => self.left,
             false => 0,
@@ -149,7 +149,7 @@ impl Dispatch {
     /// The device that stands for all in plans: the first that is up and not left to others.
     fn typical(&self) -> Option<&DeviceSlot> {
         let left = self.left_now();
-        let is_used = |slot: &&DeviceSlot| slot.is_up() && left & bit(slot.lane()) == 0;
+        let is_used = |slot: &&DeviceSlot| slot.is_up() && left & bit(slot.executor()) == 0;
         let slots = &self.device_slots;
         slots.iter().find(is_used).or(slots.first())
     }

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! Each [`Task`] has its own rings, cache, policy, devices and counters. Tasks share the thread,
-//! and devices that work on it or share a thread of their own: on each lane one works at a time
-//! ([`crate::lanes`]). In a round all tasks first take in what has come, then they fire, starting
-//! with the one whose oldest series is due first. A round fires one batch per lane, so that the
-//! clock is read again between two batches that run on this thread.
+//! and devices that work on it or share a thread of their own: on each executor one works at a time
+//! ([`crate::executors`]). In a round all tasks first take in what has come, then they fire,
+//! starting with the one whose oldest series is due first. A round fires one batch per executor, so
+//! that the clock is read again between two batches that run on this thread.
 //!
 //! Where the devices cannot keep up, a ring becomes full, and its flow manager sheds what finds no
 //! room. Then tasks fire by priority, so that the rings of the others stay full. A task that
@@ -22,7 +22,7 @@ mod control;
 mod hold_up;
 
 use crate::Task;
-use crate::lanes::Lanes;
+use crate::executors::Executors;
 use control::Control;
 use hold_up::HoldUp;
 use std::time::Duration;
@@ -117,9 +117,9 @@ impl Manager {
         self.control(now_ns);
         worked |= match self.tasks.as_mut_slice() {
             [task] => {
-                let mut lanes = Lanes::none_shared();
-                task.probe(now_ns, &mut lanes);
-                task.fire(now_ns, &mut lanes)
+                let mut executors = Executors::none_shared();
+                task.probe(now_ns, &mut executors);
+                task.fire(now_ns, &mut executors)
             }
             _ => self.fire(now_ns),
         };
@@ -157,16 +157,16 @@ impl Manager {
         }
     }
 
-    /// Fires the most urgent tasks first, one batch for each free lane.
+    /// Fires the most urgent tasks first, one batch for each free executor.
     fn fire(&mut self, now_ns: u64) -> bool {
-        let mut lanes = Lanes::all_free();
+        let mut executors = Executors::all_free();
         if self.tasks.iter().any(|task| task.rings().is_crowded()) {
             self.crowded_until_ns = now_ns.saturating_add(CROWDED_FOR.as_nanos() as u64);
         }
         let is_crowded = now_ns < self.crowded_until_ns;
-        self.tasks.iter().for_each(|task| task.dispatch().take_lanes(&mut lanes));
+        self.tasks.iter().for_each(|task| task.dispatch().take_executors(&mut executors));
         for task in &mut self.tasks {
-            task.probe(now_ns, &mut lanes);
+            task.probe(now_ns, &mut executors);
         }
         self.order.clear();
         for (number, task) in self.tasks.iter().enumerate() {
@@ -183,7 +183,7 @@ impl Manager {
         self.order.sort_unstable();
         let mut fired = false;
         for &(_, _, _, number) in &self.order {
-            fired |= self.tasks[number].fire(now_ns, &mut lanes);
+            fired |= self.tasks[number].fire(now_ns, &mut executors);
         }
         for task in &mut self.tasks {
             task.submit_filled(now_ns);
@@ -197,7 +197,7 @@ impl Manager {
     #[must_use]
     pub fn time_until_due(&self, now_ns: u64) -> Duration {
         let decided = self.decided();
-        let due = |task: &Task| match task.rings().has_news(decided) {
+        let due = |task: &Task| match task.rings().has_arrivals(decided) {
             true => Duration::ZERO,
             false => task.time_until_due(now_ns),
         };

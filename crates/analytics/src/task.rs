@@ -35,7 +35,7 @@ use crate::batching::{Decision, Fire, Situation, SloPlan};
 use crate::cache::Cache;
 use crate::controller::Goal;
 use crate::dispatch::Dispatch;
-use crate::lanes::Lanes;
+use crate::executors::Executors;
 use crate::{
     Accelerator, Config, ConfigError, Counters, DeviceHealth, DeviceProfile, Policy, RingInput,
     Trigger,
@@ -240,13 +240,13 @@ impl Task {
 
     /// Fires batches for as long as a device is free and the policy wants it to have one. Returns
     /// whether anything was fired, or shed because no device is up.
-    pub(crate) fn fire(&mut self, now_ns: u64, lanes: &mut Lanes) -> bool {
+    pub(crate) fn fire(&mut self, now_ns: u64, executors: &mut Executors) -> bool {
         let mut fired = false;
         while let Some((device_slot, fire)) =
-            self.dispatch.next_retry(lanes).or_else(|| self.next_batch(now_ns, lanes))
+            self.dispatch.next_retry(executors).or_else(|| self.next_batch(now_ns, executors))
         {
-            let lane = self.dispatch.device_slots[device_slot].lane();
-            lanes.take(lane);
+            let executor = self.dispatch.device_slots[device_slot].executor();
+            executors.take(executor);
             self.dispatch.turn_after(device_slot);
             if fire.trigger == Trigger::Retry {
                 self.rows.gather_again(&mut self.dispatch, device_slot, &fire);
@@ -262,7 +262,7 @@ impl Task {
             self.labelling.measure.fired(fire.take);
             let work_ns = self.dispatch.device_slots[device_slot].work_ns(fire.size);
             self.work_ns = self.work_ns.saturating_add(work_ns);
-            match lanes.comes_last(lane) {
+            match executors.comes_last(executor) {
                 true => self.dispatch.device_slots[device_slot].submit_later(fire.size),
                 false => self.submit(device_slot, fire.size, now_ns),
             }
@@ -290,7 +290,7 @@ impl Task {
     }
 
     /// Asks the policy about each free device in turn, until it wants a batch.
-    fn next_batch(&mut self, now_ns: u64, lanes: &Lanes) -> Option<(usize, Fire)> {
+    fn next_batch(&mut self, now_ns: u64, executors: &Executors) -> Option<(usize, Fire)> {
         if !self.dispatch.retries.is_empty() {
             return None;
         }
@@ -300,7 +300,7 @@ impl Task {
         let waiting = self.rings.waiting();
         let ring_full = self.rings.is_crowded();
         let mut expired = false;
-        for (i, device_slot) in self.dispatch.free(lanes) {
+        for (i, device_slot) in self.dispatch.free(executors) {
             match self.terms.policy.decide(&Situation {
                 waiting,
                 oldest_waited: since(oldest_ns),

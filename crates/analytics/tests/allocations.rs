@@ -90,8 +90,8 @@ impl World {
         Self::with_tasks(&[policy], prefix, batches)
     }
 
-    /// Tasks with these policies, one or two. All devices are on one lane, and the second task is
-    /// asked where the first is unsure, which it always is.
+    /// Tasks with these policies, one or two. All devices are on one executor, and the second task
+    /// is asked where the first is unsure, which it always is.
     fn with_tasks(policies: &[Policy], prefix: usize, batches: usize) -> Self {
         let words = || (0..FLOWS).map(|_| LabelWord::new()).collect();
         let words = Arc::new(Words([words(), words()]));
@@ -152,7 +152,7 @@ fn task(word: u8, policy: Policy, prefix: usize, batches: usize, ring: RingInput
         }),
         profile: Some(Profile { t0_us: 10.0, t1_us: 0.1 }),
         deadline: Some(Duration::from_millis(1)),
-        lane: 0,
+        executor: 0,
     };
     let config = Config {
         context: Vec::new(),

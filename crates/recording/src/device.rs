@@ -10,7 +10,7 @@ use analytics::Accelerator;
 
 use crate::event::Call;
 use crate::forms::{DeviceFacts, DeviceFailure};
-use crate::tape::Shared;
+use crate::journal::Shared;
 
 /// FNV-1a of a batch's input: enough to notice that a replay submits other series.
 fn hash_of(input: &[f32]) -> u32 {
@@ -137,7 +137,7 @@ impl Script {
             device: Box::new(ScriptedDevice::new(facts, self.clone())),
             profile: facts.profile(),
             deadline: facts.deadline,
-            lane: facts.lane,
+            executor: facts.executor,
         };
         facts.iter().map(accelerator).collect()
     }

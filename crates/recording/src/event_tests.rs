@@ -233,7 +233,7 @@ pub fn device() -> DeviceFacts {
         context: 0,
         profile: None,
         deadline: None,
-        lane: 0,
+        executor: 0,
     }
 }
 

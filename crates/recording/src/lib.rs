@@ -23,7 +23,7 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | the lock, the bounds, the writer | `tape` |
+//! | the lock, the bounds, the writer | `journal` |
 //! | what each thread records | `recorders`, `device` |
 //! | the file | `event`, `forms`, `header`, `reader` |
 //! | how much of a frame is kept | `frame` |
@@ -38,16 +38,16 @@ mod event;
 mod forms;
 mod frame;
 mod header;
+mod journal;
 mod managers;
 mod reader;
 mod recorders;
 mod replayer;
-mod tape;
 
 pub use error::RecordingError;
 pub use header::{Header, TaskHeader};
+pub use journal::{Recorder, RecorderPlan, make};
 pub use replayer::{Replayed, Report, replay};
-pub use tape::{Recorder, RecorderPlan, make};
 
 /// The header's file in the folder of a recording.
 pub const HEADER_FILE: &str = "run.json";

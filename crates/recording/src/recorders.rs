@@ -14,7 +14,7 @@ use crate::device::RecordedDevice;
 use crate::event::{Answer, CountsByName, Event, Port, Who};
 use crate::forms::{DeviceFacts, TaskConfig, TaskStart, TaskSwap};
 use crate::frame::Keeper;
-use crate::tape::{Recorder, Shared, Tape};
+use crate::journal::{Journal, Recorder, Shared};
 
 /// Interval between two records of a thread's counters.
 const COUNTED_EVERY: Duration = Duration::from_millis(250);
@@ -126,15 +126,15 @@ impl ThreadRecorder {
             return act(manager);
         }
         let shared = self.shared.clone();
-        let mut tape = shared.lock();
-        if !tape.takes(&shared, self.body.len()) {
-            self.leave_with(&mut tape, manager);
-            drop(tape);
+        let mut journal = shared.lock();
+        if !journal.takes(&shared, self.body.len()) {
+            self.leave_with(&mut journal, manager);
+            drop(journal);
             return act(manager);
         }
         let done = act(manager);
         describe(&shared, &mut self.body);
-        tape.append(&shared, &self.body);
+        journal.append(&shared, &self.body);
         if self.counted.elapsed() >= COUNTED_EVERY {
             self.counted = Instant::now();
             let counts = manager.counts(&shared.classes);
@@ -142,7 +142,7 @@ impl ThreadRecorder {
                 self.counts.clone_from(&counts);
                 let who = self.who;
                 Event::Counted { who, counts }.encode(&mut self.body);
-                tape.append(&shared, &self.body);
+                journal.append(&shared, &self.body);
             }
         }
         done
@@ -155,10 +155,10 @@ impl ThreadRecorder {
         }
     }
 
-    fn leave_with(&mut self, tape: &mut Tape, manager: &impl Counting) {
+    fn leave_with(&mut self, journal: &mut Journal, manager: &impl Counting) {
         self.is_open = false;
         let (who, counts) = (self.who, manager.counts(&self.shared.classes));
-        tape.leave(&self.shared, &Event::Counted { who, counts });
+        journal.leave(&self.shared, &Event::Counted { who, counts });
     }
 }
 

@@ -167,13 +167,13 @@ fn drifts(tasks: &[Task]) -> u64 {
 fn graph(tasks: &[Task]) -> Result<Graph, controller::GraphError> {
     let mut device_sets: Vec<Vec<u8>> = Vec::new();
     let of = |task: &Task| {
-        let mut lanes: Vec<u8> = task.dispatch().lanes().collect();
-        lanes.sort_unstable();
-        lanes.dedup();
-        let known = device_sets.iter().position(|set| *set == lanes);
+        let mut executors: Vec<u8> = task.dispatch().executors().collect();
+        executors.sort_unstable();
+        executors.dedup();
+        let known = device_sets.iter().position(|set| *set == executors);
         let device_set = known.unwrap_or(device_sets.len());
         if known.is_none() {
-            device_sets.push(lanes);
+            device_sets.push(executors);
         }
         controller::Task {
             profile: task.dispatch().profile().unwrap_or(UNMEASURED),

@@ -31,7 +31,8 @@ impl Labels for Words {
     }
 }
 
-/// Which device ran a batch of how many rows, in order: the task's number, plus 10 for each lane.
+/// Which device ran a batch of how many rows, in order: the task's number, plus 10 for each
+/// executor.
 type Log = Arc<Mutex<Vec<(usize, usize)>>>;
 
 /// Answers at the next poll: the class is the first number of a row, the confidence a hundredth of
@@ -111,12 +112,12 @@ struct World {
     turn: u32,
 }
 
-/// One task: its policy, what it depends on, and the lane of its device or two devices.
+/// One task: its policy, what it depends on, and the executor of its device or two devices.
 struct Plan {
     policy: Policy,
     after: After,
-    lane: u8,
-    second_lane: Option<u8>,
+    executor: u8,
+    second_executor: Option<u8>,
     /// What a batch takes by the device's profile, in µs.
     batch_us: Option<f64>,
     /// Its only device fails, or the second of two.
@@ -131,8 +132,8 @@ impl Plan {
         Plan {
             policy: Policy::None,
             after: After::default(),
-            lane: 0,
-            second_lane: None,
+            executor: 0,
+            second_executor: None,
             batch_us: None,
             fails: false,
             hangs: Arc::default(),
@@ -144,9 +145,15 @@ impl Plan {
         Plan { after: After { needs }, ..Plan::at_once() }
     }
 
-    fn accelerator(&self, number: usize, lane: u8, fails: bool, log: &Log) -> crate::Accelerator {
+    fn accelerator(
+        &self,
+        number: usize,
+        executor: u8,
+        fails: bool,
+        log: &Log,
+    ) -> crate::Accelerator {
         let device: Box<dyn Device> = Box::new(Echo {
-            number: number + 10 * usize::from(lane),
+            number: number + 10 * usize::from(executor),
             sizes: Sizes::Any { cap: 8 },
             input: vec![0.0; 16],
             answers: Vec::with_capacity(8),
@@ -156,7 +163,7 @@ impl Plan {
             log: log.clone(),
         });
         let profile = self.batch_us.map(|t0_us| Profile { t0_us, t1_us: 0.0 });
-        crate::Accelerator { lane, profile, deadline: Some(DEADLINE), ..device.into() }
+        crate::Accelerator { executor, profile, deadline: Some(DEADLINE), ..device.into() }
     }
 }
 
@@ -195,10 +202,11 @@ impl World {
             let (producer, series) = cring::ring(64);
             producers.push(producer);
             let input = RingInput { series, labels: words.clone() };
-            let fails_first = plan.fails && plan.second_lane.is_none();
-            let first = plan.accelerator(number, plan.lane, fails_first, &log);
-            let second = plan.second_lane;
-            let second = second.map(|lane| plan.accelerator(number, lane, plan.fails, &log));
+            let fails_first = plan.fails && plan.second_executor.is_none();
+            let first = plan.accelerator(number, plan.executor, fails_first, &log);
+            let second = plan.second_executor;
+            let second =
+                second.map(|executor| plan.accelerator(number, executor, plan.fails, &log));
             let config = Config {
                 word: number as u8,
                 priority: plan.priority,

@@ -12,8 +12,8 @@ use super::rings::TimedCache;
 use crate::cache::Answer;
 use crate::device_slot::{Model, Polled};
 use crate::dispatch::Dispatch;
+use crate::executors::Executors;
 use crate::failure::Failure;
-use crate::lanes::Lanes;
 use crate::ring_input::Queue;
 use crate::rows::{Retry, Row, Rows};
 use accel::Classification;
@@ -57,13 +57,13 @@ impl Task {
         true
     }
 
-    /// Sends probes to devices whose time has come and whose lane is free; like a batch, each takes
-    /// its lane. Probes come before the round's batches; otherwise a device whose lane others
-    /// always fill would never be back.
-    pub(crate) fn probe(&mut self, now_ns: u64, lanes: &mut Lanes) {
+    /// Sends probes to devices whose time has come and whose executor is free; like a batch, each
+    /// takes its executor. Probes come before the round's batches; otherwise a device whose
+    /// executor others always fill would never be back.
+    pub(crate) fn probe(&mut self, now_ns: u64, executors: &mut Executors) {
         for i in 0..self.dispatch.device_slots.len() {
-            let lane = self.dispatch.device_slots[i].lane();
-            if !lanes.is_free(lane) {
+            let executor = self.dispatch.device_slots[i].executor();
+            if !executors.is_free(executor) {
                 continue;
             }
             let device_slot = &mut self.dispatch.device_slots[i];
@@ -74,7 +74,7 @@ impl Task {
             if let Err(failure) = sent {
                 self.on_device_failure(i, false, &failure);
             }
-            lanes.take(lane);
+            executors.take(executor);
         }
     }
 

@@ -127,7 +127,7 @@ impl Rings {
 
     /// Whether series wait for labels of other tasks, some of which were decided since the last
     /// look. `decided` counts the labels of all tasks of the manager.
-    pub fn has_news(&self, decided: u64) -> bool {
+    pub fn has_arrivals(&self, decided: u64) -> bool {
         decided != self.reconsidered_at && self.has_parked()
     }
 
@@ -195,8 +195,8 @@ impl Rings {
     ) -> Looked {
         let queue = &mut self.queues[ring_input];
         let new = queue.unseen().min(self.look_max);
-        let has_news = decided != self.reconsidered_at;
-        if new == 0 && !(has_news && queue.has_parked()) {
+        let has_arrivals = decided != self.reconsidered_at;
+        if new == 0 && !(has_arrivals && queue.has_parked()) {
             return Looked::default();
         }
         labelling.counters.series += new as u64;

@@ -129,7 +129,7 @@ fn accelerators(plan: &Plan, generation: u16) -> (Vec<Accelerator>, Vec<SharedBa
             device: Box::new(device),
             profile: None,
             deadline: plan.has_deadline.then_some(DEADLINE),
-            lane: 0,
+            executor: 0,
         };
         (accelerator, bay)
     });

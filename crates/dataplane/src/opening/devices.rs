@@ -7,7 +7,7 @@ use analytics::Accelerator;
 
 use crate::Error;
 use crate::opening::profiles::{Profiles, profile_of_file};
-use crate::opening::session::{lane, refused, session, spec};
+use crate::opening::session::{executor, refused, session, spec};
 use crate::placement::{Cores, Role, Thread, pin, rename};
 use config::Config;
 use config::checked::{self, DeviceThread};
@@ -72,8 +72,8 @@ impl Opener<'_> {
             device: session,
             profile,
             deadline: device.deadline.filter(|_| can_hang),
-            lane: match thread.role {
-                Role::Session(place) => lane(self.config, device, place),
+            executor: match thread.role {
+                Role::Session(place) => executor(self.config, device, place),
                 _ => 0,
             },
         })

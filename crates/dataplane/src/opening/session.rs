@@ -70,14 +70,14 @@ pub fn sizes(device: &checked::Device) -> Sizes {
     }
 }
 
-/// The lane of a device at one of the layout's places. Devices that work on the analytics thread
-/// share lane 0. Another device has one of its own in each of its places, which it shares with
-/// sessions of the same device for other tasks.
-pub fn lane(config: &Config, device: &checked::Device, place: usize) -> u8 {
+/// The executor of a device at one of the layout's places. Devices that work on the analytics
+/// thread share executor 0. Another device has one of its own in each of its places, which it
+/// shares with sessions of the same device for other tasks.
+pub fn executor(config: &Config, device: &checked::Device, place: usize) -> u8 {
     if device.thread != DeviceThread::Own {
         return 0;
     }
     let places = config.pipeline.layout.sessions().len();
-    let lane = 1 + usize::from(device.number) * places + place;
-    u8::try_from(lane).unwrap_or(u8::MAX)
+    let executor = 1 + usize::from(device.number) * places + place;
+    u8::try_from(executor).unwrap_or(u8::MAX)
 }

@@ -64,7 +64,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_goal_is_news_when_it_comes_into_reach_or_out_of_it() {
+    fn a_goal_that_comes_into_reach_or_out_of_it_is_told() {
         let mut goals = Goals::default();
         let of = |ms: u64, devices_left| GoalState {
             devices_left,

@@ -98,7 +98,7 @@ pub fn profiled(bundle: &Bundle, cap: usize) -> Result<Accelerator, Failure> {
     let rows = &bundle.golden().inputs;
     let measured = profile::measure(device.as_mut(), &sizes, rows, PROFILE_TIME)
         .map_err(|error| Failure::data(error.to_string()))?;
-    Ok(Accelerator { profile: Some(measured.fit()), device, deadline: None, lane: 0 })
+    Ok(Accelerator { profile: Some(measured.fit()), device, deadline: None, executor: 0 })
 }
 
 /// A manager of one task with one ring and without a cache.

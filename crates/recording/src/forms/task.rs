@@ -132,7 +132,7 @@ pub struct DeviceFacts {
     /// T₀ and T₁, µs.
     pub profile: Option<(f64, f64)>,
     pub deadline: Option<Duration>,
-    pub lane: u8,
+    pub executor: u8,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -156,7 +156,7 @@ impl DeviceFacts {
             context,
             profile: profile.map(|it| (it.t0_us, it.t1_us)),
             deadline: accelerator.deadline,
-            lane: accelerator.lane,
+            executor: accelerator.executor,
         }
     }
 

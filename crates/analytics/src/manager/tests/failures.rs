@@ -1,4 +1,4 @@
-//! What a device that fails or hangs does to the tasks that share its lane.
+//! What a device that fails or hangs does to the tasks that share its executor.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn a_device_that_fails_leaves_the_other_tasks_alone() {
 }
 
 #[test]
-fn a_probe_takes_its_lane_and_is_not_kept_from_it() {
+fn a_probe_takes_its_executor_and_is_not_kept_from_it() {
     let failing = Plan { fails: true, ..Plan::at_once() };
     let slow = Arc::new(AtomicBool::new(false));
     let other = Plan { hangs: slow.clone(), ..Plan::at_once() };
@@ -24,7 +24,8 @@ fn a_probe_takes_its_lane_and_is_not_kept_from_it() {
     world.emit(1, 0, 1, 99);
     world.rounds(3);
     let probes = |world: &World| world.manager.tasks()[1].counters().devices[0].probes;
-    // A batch of the other task is on the lane while the back-off ends, and for some time after.
+    // A batch of the other task is on the executor while the back-off ends, and for some time
+    // after.
     world.now_us += 9_000;
     slow.store(true, Ordering::Relaxed);
     world.emit(0, 0, 1, 99);
@@ -40,7 +41,7 @@ fn a_probe_takes_its_lane_and_is_not_kept_from_it() {
 }
 
 #[test]
-fn a_session_that_hangs_leaves_the_other_tasks_of_its_lane_alone() {
+fn a_session_that_hangs_leaves_the_other_tasks_of_its_executor_alone() {
     let hanging = Plan { hangs: Arc::new(true.into()), ..Plan::at_once() };
     let mut world = World::new(vec![Plan::at_once(), hanging]);
     world.emit(1, 0, 1, 99);
@@ -60,7 +61,7 @@ fn a_session_that_hangs_leaves_the_other_tasks_of_its_lane_alone() {
 #[test]
 fn where_a_shared_device_hangs_all_its_tasks_shed_until_it_answers() {
     let hangs = Arc::new(AtomicBool::new(true));
-    let shares = || Plan { lane: 1, hangs: hangs.clone(), ..Plan::at_once() };
+    let shares = || Plan { executor: 1, hangs: hangs.clone(), ..Plan::at_once() };
     let mut world = World::new(vec![shares(), shares()]);
     for flow in 0..20 {
         world.emit(0, flow, 1, 99);

@@ -7,7 +7,7 @@ use super::*;
 fn urgent_and_slow(slow_us: f64, fails: bool) -> World {
     let goal = |ms, batch_us, fails| Plan {
         policy: Policy::Slo { latency_goal: Duration::from_millis(ms), delta: 0.05 },
-        second_lane: Some(1),
+        second_executor: Some(1),
         batch_us: Some(batch_us),
         fails,
         ..Plan::at_once()
@@ -15,14 +15,14 @@ fn urgent_and_slow(slow_us: f64, fails: bool) -> World {
     World::new(vec![goal(2, 100.0, false), goal(50, slow_us, fails)])
 }
 
-/// The lanes on which a task's batches ran.
-fn lanes_of(world: &World, task: usize) -> Vec<usize> {
+/// The executors on which a task's batches ran.
+fn executors_of(world: &World, task: usize) -> Vec<usize> {
     let log = world.log.lock().unwrap();
     let own = log.iter().filter(|(device, _)| device % 10 == task);
-    let mut lanes: Vec<usize> = own.map(|(device, _)| device / 10).collect();
-    lanes.sort_unstable();
-    lanes.dedup();
-    lanes
+    let mut executors: Vec<usize> = own.map(|(device, _)| device / 10).collect();
+    executors.sort_unstable();
+    executors.dedup();
+    executors
 }
 
 #[test]
@@ -42,17 +42,17 @@ fn a_slow_task_leaves_a_device_to_one_whose_goal_could_not_hold_otherwise() {
     let world = run(urgent_and_slow(500.0, false));
     let left = |world: &World| [0, 1].map(|task| world.manager.tasks()[task].devices_left());
     assert_eq!(left(&world), [0, 0]);
-    assert_eq!(lanes_of(&world, 1), [0, 1]);
+    assert_eq!(executors_of(&world, 1), [0, 1]);
     // They do not: the slow one runs only on the second device.
     let world = run(urgent_and_slow(10_000.0, false));
     assert_eq!(left(&world), [0, 1]);
-    assert_eq!(lanes_of(&world, 1), [1]);
-    assert_eq!(lanes_of(&world, 0), [0, 1]);
+    assert_eq!(executors_of(&world, 1), [1]);
+    assert_eq!(executors_of(&world, 0), [0, 1]);
     assert_eq!([0, 1].map(|task| world.manager.tasks()[task].unreachable()), [None, None]);
     assert_eq!((world.fates(0)[0], world.fates(1)[0]), (40, 40));
     // Where that one is down, it goes to the first.
     let world = run(urgent_and_slow(10_000.0, true));
-    assert_eq!(lanes_of(&world, 1), [0, 1]);
+    assert_eq!(executors_of(&world, 1), [0, 1]);
 }
 
 /// Two tasks with goals of 50 ms, which come to full batches of 8.

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_task_that_is_due_first_fires_first_and_one_batch_a_lane() {
+fn the_task_that_is_due_first_fires_first_and_one_batch_an_executor() {
     let patient = |ms| Plan {
         policy: Policy::Timeout { timeout: Duration::from_millis(ms) },
         ..Plan::at_once()
@@ -12,14 +12,14 @@ fn the_task_that_is_due_first_fires_first_and_one_batch_a_lane() {
     world.emit(0, 0, 1, 99);
     world.emit(1, 0, 1, 99);
     world.rounds(1);
-    // Both are overdue: the more urgent one takes the lane, the other has it in the next round.
+    // Both are overdue: the more urgent one takes the executor, the other has it in the next round.
     world.now_us += 10_000;
     world.rounds(1);
     assert_eq!(*world.log.lock().unwrap(), [(1, 1)]);
     world.rounds(1);
     assert_eq!(*world.log.lock().unwrap(), [(1, 1), (0, 1)]);
-    // On lanes of their own they fire side by side.
-    let mut world = World::new(vec![Plan::at_once(), Plan { lane: 1, ..Plan::at_once() }]);
+    // On executors of their own they fire side by side.
+    let mut world = World::new(vec![Plan::at_once(), Plan { executor: 1, ..Plan::at_once() }]);
     world.emit(0, 0, 1, 99);
     world.emit(1, 0, 1, 99);
     world.rounds(1);
@@ -28,7 +28,7 @@ fn the_task_that_is_due_first_fires_first_and_one_batch_a_lane() {
 
 #[test]
 fn what_works_on_the_managers_thread_is_submitted_last() {
-    let elsewhere = || Plan { lane: 1, ..Plan::at_once() };
+    let elsewhere = || Plan { executor: 1, ..Plan::at_once() };
     let mut world = World::new(vec![Plan::at_once(), elsewhere()]);
     for flow in 0..3 {
         world.emit(0, flow, 1, 99);

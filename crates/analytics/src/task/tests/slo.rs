@@ -159,7 +159,7 @@ fn a_device_without_a_profile_is_refused() {
     let device = FakeDevice::new(0, Sizes::Any { cap: 8 }, Vec::new(), Default::default());
     let device: Box<dyn accel::Device> = Box::new(device);
     let refused = |profile, device| {
-        let accelerator = Accelerator { device, profile, deadline: None, lane: 0 };
+        let accelerator = Accelerator { device, profile, deadline: None, executor: 0 };
         Task::new(config, vec![ring_input], vec![accelerator]).err().unwrap()
     };
     let error = refused(None, device).to_string();

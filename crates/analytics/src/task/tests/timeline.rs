@@ -4,7 +4,7 @@
 use super::device::{Deed, class_of};
 use super::world::{K, Plan, World, row_of, series};
 use crate::batching::SloPlan as BatchPlan;
-use crate::lanes::Lanes;
+use crate::executors::Executors;
 use crate::{CacheConfig, Policy, Trigger};
 use accel::{Profile, Sizes};
 use cring::Label;
@@ -105,7 +105,7 @@ fn check_round(world: &World, policy: Policy) -> Result<(), TestCaseError> {
     // Without a reason in the devices, none waits longer than its policy says.
     let oldest_ns = task.rings.oldest_seen_ns();
     if let (Some(oldest_ns), Some(_)) =
-        (oldest_ns, task.dispatch.free(&Lanes::none_shared()).next())
+        (oldest_ns, task.dispatch.free(&Executors::none_shared()).next())
     {
         let waited = Duration::from_nanos(world.now_ns - oldest_ns);
         let timer = Duration::from_nanos(world.now_ns - task.timer_ns);

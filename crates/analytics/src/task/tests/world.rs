@@ -78,7 +78,7 @@ impl Plan {
             device: Box::new(FakeDevice::new(number, sizes, deeds, Arc::clone(&log))),
             profile: self.profile,
             deadline: self.deadline,
-            lane: 0,
+            executor: 0,
         });
         let config = Config {
             context: Vec::new(),

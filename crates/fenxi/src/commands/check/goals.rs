@@ -21,7 +21,7 @@ use analytics::controller::{
 };
 use config::checked::Device;
 use dataplane::profiles::profile_of_file;
-use dataplane::session::{lane, sizes};
+use dataplane::session::{executor, sizes};
 use dataplane::tasks::OpenTask;
 
 use super::finding::Finding;
@@ -140,8 +140,8 @@ fn together(it: &OutOfReach, turnaround: f64) -> String {
     )
 }
 
-/// The lane of the analytics thread, which devices without a thread of their own share.
-const SHARED_LANE: u8 = 0;
+/// The executor of the analytics thread, which devices without a thread of their own share.
+const SHARED_EXECUTOR: u8 = 0;
 
 /// A batch on a device whose profile is not known.
 const NO_TIME: Profile = Profile { t0_us: 0.0, t1_us: 0.0 };
@@ -211,8 +211,8 @@ impl Goals {
 
 /// The devices of a task's sessions at one analytics manager.
 struct OwnDevices<'a> {
-    /// Their lanes, rising, each once.
-    lanes: Vec<u8>,
+    /// Their executors, rising, each once.
+    executors: Vec<u8>,
     devices: Vec<&'a Device>,
 }
 
@@ -221,13 +221,13 @@ impl<'a> OwnDevices<'a> {
         let config = &task.config;
         let places = config.pipeline.layout.sessions().into_iter().enumerate();
         let own = places.filter(|(_, place)| place.analytics_manager == manager);
-        let (lanes, devices): (BTreeSet<u8>, Vec<&Device>) = own
+        let (executors, devices): (BTreeSet<u8>, Vec<&Device>) = own
             .map(|(number, place)| {
                 let device = &config.accel.devices[place.device];
-                (lane(config, device, number), device)
+                (executor(config, device, number), device)
             })
             .unzip();
-        OwnDevices { lanes: lanes.into_iter().collect(), devices }
+        OwnDevices { executors: executors.into_iter().collect(), devices }
     }
 
     /// What batches take on the device whose largest batch takes longest, and their sizes there.
@@ -252,7 +252,7 @@ fn of_manager(
     let mut sets: Vec<&[u8]> = Vec::new();
     let mut graph = Vec::new();
     for (number, (task, own)) in tasks.iter().zip(devices).enumerate() {
-        let known = sets.iter().position(|set| *set == own.lanes);
+        let known = sets.iter().position(|set| *set == own.executors);
         let (profile, sizes) = own.slowest(|device| profile(number, device));
         graph.push(Task {
             profile,
@@ -262,7 +262,7 @@ fn of_manager(
             goal: goal(task),
         });
         if known.is_none() {
-            sets.push(&own.lanes);
+            sets.push(&own.executors);
         }
     }
     let shared = Graph::new(graph, sets.iter().map(|set| set.len()).collect())?;
@@ -301,7 +301,7 @@ fn shares_thread(devices: &[OwnDevices<'_>], tasks: &[usize]) -> bool {
     let own = || tasks.iter().map(|task| &devices[*task]);
     let names: BTreeSet<&str> =
         own().flat_map(|own| &own.devices).map(|device| &*device.name).collect();
-    names.len() > 1 && own().all(|own| own.lanes == [SHARED_LANE])
+    names.len() > 1 && own().all(|own| own.executors == [SHARED_EXECUTOR])
 }
 
 /// The devices without a profile of all tasks that share a device with one on the way to a goal.

@@ -1,4 +1,4 @@
-//! The tape on which all threads record: one lock, one file, and bounds on both.
+//! The journal on which all threads record: one lock, one file, and bounds on both.
 //!
 //! A step holds the lock while it works and until its event is in the chunk; the chunk goes to a
 //! thread that writes. Where that thread falls behind, steps wait, for [`PATIENCE`] at most: then,
@@ -56,7 +56,7 @@ pub struct RecorderPlan<'a> {
 pub struct Recorder(pub(super) Arc<Shared>);
 
 pub struct Shared {
-    tape: Mutex<Tape>,
+    journal: Mutex<Journal>,
     /// Whether steps are recorded.
     is_on: AtomicBool,
     /// Calls of devices and readings of the cost clock in the round under way. Rounds exclude each
@@ -92,7 +92,7 @@ enum State {
 }
 
 /// The events' file, as far as the lock's holder knows it.
-pub struct Tape {
+pub struct Journal {
     state: State,
     /// Whole events that were not sent to the writer yet.
     chunk: Vec<u8>,
@@ -137,7 +137,7 @@ impl Recorder {
             max_bytes >> 20
         );
         Ok(Recorder(Arc::new(Shared {
-            tape: Mutex::new(Tape {
+            journal: Mutex::new(Journal {
                 state: State::On,
                 chunk: Vec::with_capacity(2 * CHUNK),
                 sent: Instant::now(),
@@ -164,21 +164,21 @@ impl Recorder {
     pub(super) fn record(&self, event: &Event<'_>) {
         let mut body = Vec::new();
         event.encode(&mut body);
-        let mut tape = self.0.lock();
-        if tape.takes(&self.0, body.len()) {
-            tape.append(&self.0, &body);
+        let mut journal = self.0.lock();
+        if journal.takes(&self.0, body.len()) {
+            journal.append(&self.0, &body);
         }
     }
 
     /// Writes what is left, after the run's threads have ended.
     pub fn finish(&self) {
         let began = Instant::now();
-        let Some(mut tape) = self.0.lock_within(LAST_STEP_WITHIN) else {
+        let Some(mut journal) = self.0.lock_within(LAST_STEP_WITHIN) else {
             return warn!("the recording is not written to its end: a device does not come back");
         };
-        tape.close(&self.0, "the run has ended");
-        let (events, bytes) = (tape.events, tape.bytes);
-        drop(tape);
+        journal.close(&self.0, "the run has ended");
+        let (events, bytes) = (journal.events, journal.bytes);
+        drop(journal);
         let writer = self.0.writer.lock();
         let Some(writer) = writer.unwrap_or_else(PoisonError::into_inner).take() else { return };
         while !writer.is_finished() && began.elapsed() < LAST_WRITES_WITHIN {
@@ -196,11 +196,11 @@ impl Recorder {
 
 impl Shared {
     /// The lock, unless the step under way holds it for longer than `limit`.
-    fn lock_within(&self, limit: Duration) -> Option<MutexGuard<'_, Tape>> {
+    fn lock_within(&self, limit: Duration) -> Option<MutexGuard<'_, Journal>> {
         let until = Instant::now() + limit;
         loop {
-            match self.tape.try_lock() {
-                Ok(tape) => return Some(tape),
+            match self.journal.try_lock() {
+                Ok(journal) => return Some(journal),
                 Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
                 Err(TryLockError::WouldBlock) if Instant::now() >= until => return None,
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
@@ -208,8 +208,8 @@ impl Shared {
         }
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, Tape> {
-        self.tape.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn lock(&self) -> MutexGuard<'_, Journal> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn calls(&self) -> MutexGuard<'_, Calls> {
@@ -237,7 +237,7 @@ impl Shared {
     }
 }
 
-impl Tape {
+impl Journal {
     /// Whether a step is to be recorded, if its event has about `bytes` bytes.
     pub fn takes(&mut self, shared: &Shared, bytes: usize) -> bool {
         if shared.has_failed() {
@@ -390,7 +390,7 @@ mod tests {
     fn a_disk_that_takes_nothing_ends_the_recording() {
         let (to_writer, kept) = bounded(1);
         let shared = Shared {
-            tape: Mutex::new(Tape {
+            journal: Mutex::new(Journal {
                 state: State::On,
                 chunk: Vec::new(),
                 sent: Instant::now(),
@@ -407,11 +407,11 @@ mod tests {
             classes: Vec::new(),
             writer: Mutex::default(),
         };
-        let mut tape = shared.lock();
+        let mut journal = shared.lock();
         let body = vec![0; 2 * CHUNK];
         let mut steps = 0;
-        while tape.takes(&shared, body.len()) {
-            tape.append(&shared, &body);
+        while journal.takes(&shared, body.len()) {
+            journal.append(&shared, &body);
             steps += 1;
         }
         assert_eq!(steps, 2, "one finds room, the next none");
