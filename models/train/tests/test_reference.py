@@ -8,8 +8,10 @@ import subprocess
 import numpy as np
 import onnx
 import pytest
+from conftest import FAST
 
-from fenxi_train import bundle, ranges, reference, reference_int8, reference_trees, runtime, table
+from fenxi_train import bundle, ranges, reference, reference_int8, reference_trees, runtime
+from fenxi_train import table as tables
 from fenxi_train.errors import Refusal
 from fenxi_train.network import softmax
 
@@ -45,9 +47,9 @@ def in_parts(integers, series, context, size=10_000):
 def rows(made, rng, count=ROWS):
     """Series and context: real lengths of the laboratory, half of them a little off, cut to any
     depth; a quarter of uniform ones; and some of what no flow has."""
-    read = table.read_all([str(path) for path in LAB])
-    series, _ = table.series(read, made.input)
-    context = table.context(read, made.input)
+    read = tables.read_all([str(path) for path in LAB])
+    series, _ = tables.series(read, made.input)
+    context = tables.context(read, made.input)
     chosen = rng.integers(0, len(series), count)
     series, context = series[chosen], context[chosen]
     off = rng.integers(-16, 17, series.shape) * ((rng.random(series.shape) < 0.5) & (series != 0))
@@ -236,6 +238,27 @@ def test_every_instruction_set_gives_the_same_answers(engine, dumps, name):
     given = rows(made, np.random.default_rng(1))
     for program in programs(engine):
         hold(program, made, *given, in_parts(dumps[name], *given))
+
+
+FITTED = [
+    ("--depths", "2,3,5", "--context", "protocol,server_port", "--hidden", "16"),
+    ("--k", "5", "--context", "protocol", "--hidden", "8,8"),
+    ("--k", "5", "--features", "payload_length", "--hidden", "10,8,6"),
+    ("--depths", "2,5", "--network", "cnn", "--hidden", "20"),
+]
+
+
+@pytest.mark.parametrize("options", FITTED)
+def test_other_networks_have_the_same_answers(fenxi_train, engine, table, tmp_path, options):
+    fast = [o for o in FAST if o not in ("--hidden", "16")]
+    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "b", *options, *fast)
+    assert code == 0, err
+    made = bundle.read(tmp_path / "b")
+    series, context = made.input.random(np.random.default_rng(1), 20_000)
+    series[:10_000] = np.fix(series[:10_000] / 40)
+    wanted = in_parts(compiled(made), series, context)
+    for program in programs(engine):
+        hold(program, made, series, context, wanted)
 
 
 def test_every_instruction_set_gives_the_same_answers_of_a_forest(engine):
