@@ -28,7 +28,7 @@ from .inputs import LENGTH_MAX
 
 TOP = 127  # of an activation, and of a weight's size
 DENSE_SUM, CONVOLUTION_SUM = 32_000, 32_700  # of table entries, at most; rounding adds a little
-SHIFT_MAX = 20
+SHIFT_MAX, BIAS_MAX = 24, 1 << 29
 PROTOCOLS = 256
 SCORE = math.log2(math.e) * 2048  # of a natural logarithm in a score's units
 MULTIPLIER_MAX, OUT_SHIFT_MAX = 2047, 30
@@ -236,8 +236,9 @@ def exponent(values):
 
 
 def shifts(activation, least, most):
-    """How often each scale can be halved, up to `most`, without falling below the least one."""
-    found = np.full(len(least), most)
+    """How often each scale can be halved, up to `most`, without falling below the least one; 0
+    where that is 0."""
+    found = np.zeros(len(least), int)
     some = least > 0
     found[some] = np.minimum(exponent(activation[some] / least[some]), most)
     return found
@@ -292,15 +293,15 @@ def hidden(layer, inputs, ranges):
     """Weights [1 or 3, inputs, outputs], biases and shifts of a layer whose inputs have these
     scales; and its activations' scales."""
     scaled = layer.weights.reshape(-1, *layer.weights.shape[-2:]) * inputs[:, None]
-    least = np.abs(scaled).max(axis=(0, 1)) / TOP
-    activation = np.maximum(ranges / TOP, least)
-    shift = np.where(least > 0, shifts(activation, least, SHIFT_MAX), 0)
+    activation = ranges / TOP
+    shift = np.maximum(shifts(activation, np.abs(scaled).max(axis=(0, 1)) / TOP, SHIFT_MAX), 0)
     scale = activation / 2.0**shift
-    weights = rounded(scaled / scale)
+    # A weight that fills the range of its channel by more than one input alone is cut.
+    weights = np.clip(rounded(scaled / scale), -TOP, TOP)
+    bias = np.clip(rounded(layer.bias / scale), -BIAS_MAX, BIAS_MAX)
     # Half of what is shifted out rounds to the nearest.
-    bias = rounded(layer.bias / scale) + np.where(shift > 0, 1 << np.maximum(shift - 1, 0), 0)
-    check(layer, np.abs(weights).sum(axis=(0, 1)) * TOP + np.abs(bias) <= 2**31 - 1)
-    return weights, bias, shift, scale * 2.0**shift
+    bias = bias + np.where(shift > 0, 1 << np.maximum(shift - 1, 0), 0)
+    return weights, bias, shift, activation
 
 
 def output(net, inputs):
