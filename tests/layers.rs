@@ -16,7 +16,7 @@ const MAY_KNOW: [(&str, &[&str]); 18] = [
     ("dpdk", &[]),
     ("packetio", &["dpdk"]),
     ("cring", &[]),
-    ("accel", &[]),
+    ("accel", &["engine"]),
     ("policy", &[]),
     ("rulefiles", &["policy"]),
     ("console", &[]),
@@ -70,7 +70,11 @@ const NOT_IN_THE_DATA_PLANE: [&str; 10] =
     ["tokio", "serde", "serde_json", "toml", "clap", "hyper", "indicatif", "csv", "jiff", "mio"];
 
 /// Pairs of files that import each other, with the reason why they stay so.
-const KNOWN_CIRCLES: [(&str, &str); 3] = [
+const KNOWN_CIRCLES: [(&str, &str); 4] = [
+    (
+        "accel: native provider",
+        "the list of providers names each device's file, which declares a provider",
+    ),
     (
         "accel: provider simulated",
         "the list of providers names each device's file, which declares a provider",

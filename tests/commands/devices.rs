@@ -28,7 +28,10 @@ fn every_device_is_tried() {
         .iter()
         .map(|device| device["device"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["cpu", "openvino", "cuda", "tensorrt", "cann", "qnn", "simulated"]);
+    assert_eq!(
+        names,
+        ["cpu", "native", "openvino", "cuda", "tensorrt", "cann", "qnn", "simulated"]
+    );
     let cpu = device(&found, "cpu");
     assert_eq!(cpu["runs"], true);
     assert_eq!(cpu["effective"], "CPUExecutionProvider");

@@ -19,6 +19,9 @@ pub fn golden_tolerance(precision: &str) -> f32 {
     }
 }
 
+/// The same for a device of integers that runs a model of floats.
+const INTEGER_TOLERANCE: f32 = 0.05;
+
 /// The longest time that a batch of golden samples may take, in seconds.
 const BATCH_S_MAX: u64 = 60;
 
@@ -31,7 +34,8 @@ pub struct GoldenReport {
     pub max_abs_difference: f32,
     /// Samples whose most likely class differs.
     pub argmax_differences: usize,
-    /// The largest difference that counts as agreement: the bundle's [`golden_tolerance`].
+    /// The largest difference that counts as agreement: the [`golden_tolerance`] of the bundle's
+    /// precision, or that of a device of integers.
     pub tolerance: f32,
 }
 
@@ -56,7 +60,10 @@ pub fn check_golden(bundle: &Bundle, device: &mut dyn Device) -> Result<GoldenRe
         rows: golden.inputs.len(),
         max_abs_difference: 0.0,
         argmax_differences: 0,
-        tolerance: golden_tolerance(bundle.precision()),
+        tolerance: match device.is_integer() {
+            true => INTEGER_TOLERANCE,
+            false => golden_tolerance(bundle.precision()),
+        },
     };
     let step = device.sizes().largest().max(1);
     let inputs = golden.inputs.chunks(step).zip(golden.contexts.chunks(step));

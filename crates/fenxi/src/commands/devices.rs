@@ -37,23 +37,26 @@ pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
         let config = config_for(&args.config, &sets, name)?;
         return print(&to_json(&here(&config, &bundle))?);
     }
-    let library = load(&config)?;
     let names = if args.devices.is_empty() {
         every_name(&config, args.plugin.is_some())
     } else {
         args.devices.clone()
     };
+    let mut needs_library = false;
     for name in &names {
-        config_for(&args.config, &sets, name)?;
+        let asked = config_for(&args.config, &sets, name)?.accel.devices;
+        needs_library |= asked.iter().any(|device| device.provider.needs_library);
     }
+    let library = needs_library.then(|| load(&config)).transpose()?;
+    let version = library.as_ref().and_then(onnx::Library::version).unwrap_or_default();
     let deadline = Duration::from_secs_f64(args.deadline_s);
     let outcomes = names.iter().map(|name| {
         let arguments = trial_arguments(args, &sets, name, &dir);
         in_a_process(name, &arguments, deadline)
     });
     let found = Found {
-        library: library.path().to_owned(),
-        library_version: library.version().unwrap_or_default().to_owned(),
+        library: library.as_ref().map(|library| library.path().to_owned()),
+        library_version: version.to_owned(),
         model: format!("{} {}", bundle.name(), bundle.version()),
         devices: outcomes.collect(),
     };
@@ -80,7 +83,8 @@ fn trial_arguments(args: &DevicesArgs, sets: &[String], name: &str, dir: &Path) 
 /// The results of all devices.
 #[derive(Debug, Serialize)]
 struct Found {
-    library: PathBuf,
+    /// None if no device needs it.
+    library: Option<PathBuf>,
     library_version: String,
     model: String,
     devices: Vec<Outcome>,
@@ -89,9 +93,11 @@ struct Found {
 impl Found {
     /// The report as text.
     fn page(&self) -> String {
-        let (library, version) = (self.library.display(), &self.library_version);
-        let mut page =
-            format!("library  {library} (ONNX Runtime {version})\nmodel    {}\n\n", self.model);
+        let library = match &self.library {
+            Some(path) => format!("{} (ONNX Runtime {})", path.display(), self.library_version),
+            None => "none needed".to_owned(),
+        };
+        let mut page = format!("library  {library}\nmodel    {}\n\n", self.model);
         let width = self.devices.iter().map(|it| it.device.len()).max().unwrap_or(0);
         for outcome in &self.devices {
             // Writing to a string cannot fail.
