@@ -148,7 +148,7 @@ fn batches_change_nothing_on_the_engine() {
     for model in ["protocol", "app-id-k10", "fenxi-cnn-k10", "iot-family"] {
         let model = format!("model.path={}", common::root().join("models").join(model).display());
         let replay = |variant: &[&str]| {
-            Replay::of(&[common::demo()], &[&engine, &[model.as_str()], variant].concat())
+            Replay::of(&[common::demo()], &[&engine[..], &[model.as_str()], variant].concat())
         };
         let expected = replay(&[]);
         assert!(expected.series("inferred") > 0, "nothing to compare");
