@@ -182,8 +182,8 @@ fn product_lines(path: &Path) -> Vec<String> {
     lines
 }
 
-/// A new device is a file in `accel` and a line in its list. Elsewhere `cpu` is a default, and
-/// `plugin` a key.
+/// A new device is a file in `accel` and a line in its list. Elsewhere `cpu` is a default, `plugin`
+/// a key, and `native` a mode of XDP.
 #[test]
 fn only_accel_names_a_device() {
     let names = accel::PROVIDERS.iter();
@@ -193,8 +193,10 @@ fn only_accel_names_a_device() {
         let mut files = Vec::new();
         sources(&folder(krate).join("src"), &mut files);
         for file in files {
+            let is_xdp = file.to_string_lossy().contains("xdp");
+            let names = names.iter().filter(|name| !(is_xdp && *name == "\"native\""));
             for line in product_lines(&file) {
-                let named = names.iter().find(|name| line.contains(*name));
+                let named = names.clone().find(|name| line.contains(*name));
                 assert!(named.is_none(), "{}: {line}", file.display());
             }
         }
