@@ -141,6 +141,63 @@ fn batches_ring_and_bursts_change_nothing() {
     }
 }
 
+/// The device `native`: a row's answer depends on that row alone. It needs no library.
+#[test]
+fn batches_change_nothing_on_the_engine() {
+    let engine = ["accel.devices=[\"native\"]", "accel.library=/nowhere"];
+    for model in ["protocol", "app-id-k10", "fenxi-cnn-k10", "iot-family"] {
+        let model = format!("model.path={}", common::root().join("models").join(model).display());
+        let replay = |variant: &[&str]| {
+            Replay::run(&[common::demo()], &[&engine[..], &[model.as_str()], variant].concat())
+        };
+        let expected = replay(&[]);
+        assert!(expected.series("inferred") > 0, "nothing to compare");
+        // The first is another run of the same.
+        for variant in VARIANTS {
+            let again = replay(variant);
+            assert_eq!(again.outcome(), expected.outcome(), "{model}, {variant:?}");
+            assert!(again.records == expected.records, "{model}, {variant:?}: records differ");
+        }
+    }
+}
+
+/// Integers may change what the model is unsure of, and nothing else.
+#[test]
+fn the_engine_names_flows_as_onnx_runtime_does_where_it_is_sure() {
+    const SURE: f64 = 0.85;
+    for captures in captures("the_engine_names_flows_as_onnx_runtime_does_where_it_is_sure") {
+        for model in ["protocol", "app-id-k10", "fenxi-cnn-k10", "iot-family"] {
+            let path = common::root().join("models").join(model);
+            let path = format!("model.path={}", path.display());
+            let replay = |device: &str| {
+                Replay::run(&captures, &[&path, &format!("accel.devices=[\"{device}\"]")])
+            };
+            let (cpu, native) = (replay("cpu"), replay("native"));
+            let flows = |replay: &Replay| {
+                let flows = replay.lines().filter(|record| record["type"] == "flow");
+                flows.map(|flow| (id(&flow), flow)).collect()
+            };
+            let [of_cpu, of_native]: [BTreeMap<u64, Value>; 2] = [flows(&cpu), flows(&native)];
+            assert!(of_cpu.keys().eq(of_native.keys()), "{model}: flows");
+            let is_sure = |flow: &&Value| flow["confidence"].as_f64().is_some_and(|it| it >= SURE);
+            let mut compared = 0;
+            for cpu in of_cpu.values().filter(is_sure) {
+                let native = &of_native[&id(cpu)];
+                assert_eq!(cpu["label"], native["label"], "{model}: {cpu} {native}");
+                compared += 1;
+            }
+            assert!(compared > 0, "{model}: no flow is sure");
+            for part in ["packets", "bytes", "flows"] {
+                assert_eq!(cpu.summary[part], native.summary[part], "{model}: {part}");
+            }
+        }
+    }
+}
+
+fn id(flow: &Value) -> u64 {
+    flow["flow_id"].as_u64().unwrap()
+}
+
 /// Where the flows lie in the table decides in which order idle ones are found, and
 /// nothing else.
 #[test]

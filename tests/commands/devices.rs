@@ -28,11 +28,17 @@ fn every_device_is_tried() {
         .iter()
         .map(|device| device["device"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["cpu", "openvino", "cuda", "tensorrt", "cann", "qnn", "simulated"]);
+    assert_eq!(
+        names,
+        ["cpu", "native", "openvino", "cuda", "tensorrt", "cann", "qnn", "simulated"]
+    );
     let cpu = device(&found, "cpu");
     assert_eq!(cpu["runs"], true);
     assert_eq!(cpu["effective"], "CPUExecutionProvider");
     assert_eq!(cpu["golden"]["agrees"], true);
+    let native = device(&found, "native");
+    assert!(native["effective"].as_str().unwrap().starts_with("native ("), "{native}");
+    assert_eq!(native["golden"]["agrees"], true);
     assert!(cpu["median_us"].as_f64().unwrap() > 0.0);
     let simulated = device(&found, "simulated");
     assert_eq!((&simulated["runs"], &simulated["golden"]), (&true.into(), &Value::Null));
@@ -85,6 +91,8 @@ fn without_a_library_or_a_model_nothing_is_tried() {
     assert_eq!(refused.stdout, "");
     assert!(refused.stderr.contains("/nowhere/libonnxruntime.so"), "{}", refused.stderr);
     ran(&["devices", "--model", "/nowhere"]).expect_code(66);
+    let told = ran(&["devices", "--device", "native", "--library", "/nowhere"]).expect_code(0);
+    assert!(told.stdout.starts_with("library  none needed\n"), "{}", told.stdout);
 }
 
 /// A shared library whose start-up code is `body`; none, said aloud, where there is no C compiler.

@@ -64,6 +64,11 @@ fn model_check_compares_with_the_golden_outputs() {
         "{told}"
     );
 
+    assert!(
+        told.contains("\non native (") && told.contains("):\n  golden inputs: same class for 64 "),
+        "{told}"
+    );
+
     // One probability of one row a thousandth off.
     let dir = copy(&bundle());
     let outputs = dir.path().join("golden/outputs.csv");
@@ -78,6 +83,29 @@ fn model_check_compares_with_the_golden_outputs() {
         "{}",
         refused.stderr
     );
+}
+
+/// The engine needs no library; what it does not know it refuses by the name of a node.
+#[test]
+fn model_check_without_onnx_runtime_runs_the_engine() {
+    let check = |bundle: &Path, more: &[&OsStr]| {
+        let mut command = fenxi(["model", "check"]);
+        command.arg(bundle).args(more).env("FENXI_ONNXRUNTIME", "/nowhere");
+        run(command)
+    };
+    let report = check(&bundle(), &["--json".as_ref()]).expect_code(0).json();
+    assert!(report["golden"]["device"].as_str().unwrap().starts_with("native ("), "{report}");
+    assert!(report["refused"][0].as_str().unwrap().contains("/nowhere"), "{report}");
+    let unknown = root().join("tests/bundles/times-k10");
+    let refused = check(&unknown, &[]).expect_code(69);
+    assert!(refused.stderr.contains("/nowhere"), "{}", refused.stderr);
+
+    if has_onnxruntime() {
+        let told = ran(&["model".as_ref(), "check".as_ref(), unknown.as_os_str()]);
+        let told = told.expect_code(0).stdout;
+        assert!(told.contains("device native: provider native does not run "), "{told}");
+        assert!(told.contains(": node '") && told.contains("; use the device cpu\n"), "{told}");
+    }
 }
 
 #[test]

@@ -161,9 +161,16 @@ pub trait Device: Send {
     }
 
     /// The model's outputs for the results that were polled last, rows × classes; empty for a
-    /// device that computes none.
-    fn probabilities(&self) -> &[f32] {
+    /// device that computes none. To be called before the input is filled again, because a device
+    /// may compute them only now.
+    fn probabilities(&mut self) -> &[f32] {
         &[]
+    }
+
+    /// Whether it computes with integers what the bundle's model computes with floats, so that its
+    /// outputs differ a little from the golden ones.
+    fn is_integer(&self) -> bool {
+        false
     }
 }
 

@@ -54,13 +54,13 @@ impl FaultyDevice {
     }
 
     /// The error that replaces the inner device's results.
-    fn damage(&self, rows: usize, run: u64) -> Option<DeviceError> {
+    fn damage(&mut self, rows: usize, run: u64) -> Option<DeviceError> {
         self.faults.in_run(run).find_map(|fault| match fault {
             Fault::Nan { .. } => {
                 Some(DeviceError::NotAProbability { row: 0, class: 0, value: f32::NAN })
             }
             Fault::Shape { .. } => Some(DeviceError::Output {
-                device: self.requested().to_owned(),
+                device: self.inner.requested().to_owned(),
                 rows,
                 classes: self.inner.probabilities().len() / rows,
                 found: format!("float32 [{rows}]"),
@@ -158,8 +158,12 @@ impl Device for FaultyDevice {
         }
     }
 
-    fn probabilities(&self) -> &[f32] {
+    fn probabilities(&mut self) -> &[f32] {
         self.inner.probabilities()
+    }
+
+    fn is_integer(&self) -> bool {
+        self.inner.is_integer()
     }
 }
 

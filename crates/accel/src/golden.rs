@@ -19,6 +19,12 @@ pub fn golden_tolerance(precision: &str) -> f32 {
     }
 }
 
+/// The same for a device of integers that runs a model of floats. The shipped networks differ by up
+/// to 0.020 on their golden rows. On 6,000 flows of other captures `protocol` differs by up to
+/// 0.023, `app-id-k10` by 0.083 and `fenxi-cnn-k10` by 0.103, on average by 0.001. A class with a
+/// golden probability of 0.85 or more is still the likeliest, with 0.75 against 0.25.
+const INTEGER_TOLERANCE: f32 = 0.1;
+
 /// The longest time that a batch of golden samples may take, in seconds.
 const BATCH_S_MAX: u64 = 60;
 
@@ -31,7 +37,8 @@ pub struct GoldenReport {
     pub max_abs_difference: f32,
     /// Samples whose most likely class differs.
     pub argmax_differences: usize,
-    /// The largest difference that counts as agreement: the bundle's [`golden_tolerance`].
+    /// The largest difference that counts as agreement: the [`golden_tolerance`] of the bundle's
+    /// precision, or that of a device of integers.
     pub tolerance: f32,
 }
 
@@ -56,7 +63,10 @@ pub fn check_golden(bundle: &Bundle, device: &mut dyn Device) -> Result<GoldenRe
         rows: golden.inputs.len(),
         max_abs_difference: 0.0,
         argmax_differences: 0,
-        tolerance: golden_tolerance(bundle.precision()),
+        tolerance: match device.is_integer() {
+            true => INTEGER_TOLERANCE,
+            false => golden_tolerance(bundle.precision()),
+        },
     };
     let step = device.sizes().largest().max(1);
     let inputs = golden.inputs.chunks(step).zip(golden.contexts.chunks(step));

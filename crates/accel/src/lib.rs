@@ -16,13 +16,13 @@
 //! - A failed batch leaves the device usable, unless the error says that the device is gone.
 //!
 //! [`open`] makes a device of any [`Provider`]: ONNX Runtime's providers ([`onnx`], with the Cargo
-//! feature `ort`) run the bundle, [`SimulatedDevice`] takes the time that a profile says and runs
-//! no model. Two more devices wrap another one: [`ThreadedDevice`] runs it on its own thread,
+//! feature `ort`) run the bundle, the device `native` runs it on the crate `engine`, and
+//! [`SimulatedDevice`] takes the time that a profile says and runs no model. Two more devices wrap another one: [`ThreadedDevice`] runs it on its own thread,
 //! [`FaultyDevice`] injects faults. [`check_golden`] compares a device's outputs with the outputs
 //! in its bundle, and [`profile`] measures how long a device takes.
 //!
-//! This crate knows nothing of packets, flows, batching policies or configuration files, and
-//! depends on none of the other crates. It knows features by name only.
+//! This crate knows nothing of packets, flows, batching policies or configuration files, and of
+//! the other crates only `engine`. It knows features by name only.
 
 #![deny(unsafe_code)] // but for onnx::telemetry
 
@@ -32,6 +32,7 @@ mod faults;
 mod faulty;
 mod file;
 mod golden;
+mod native;
 #[cfg(feature = "ort")]
 pub mod onnx;
 #[cfg(not(feature = "ort"))]

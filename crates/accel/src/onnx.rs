@@ -9,7 +9,6 @@
 //! finds on this machine). Only a successfully created [`OnnxDevice`] shows that a provider runs a
 //! bundle.
 
-mod check;
 mod device;
 mod guard;
 mod library;

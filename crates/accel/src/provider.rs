@@ -1,5 +1,6 @@
 //! Providers, the kinds of device, and opening a device of each.
 
+mod check;
 mod onnx;
 
 use std::fmt;
@@ -7,16 +8,18 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+pub(crate) use self::check::check;
 use crate::bundle::{Bundle, BundleError};
 use crate::device::{Device, Sizes};
 use crate::profile::Profile;
-use crate::simulated;
 use crate::thresholds::Thresholds;
+use crate::{native, simulated};
 
 /// Every provider, in the order in which messages list them. A new kind of device is a file with
 /// its [`Provider`], and a line here.
-const ALL: [&Provider; 8] = [
+const ALL: [&Provider; 9] = [
     &onnx::CPU,
+    &native::NATIVE,
     &onnx::OPENVINO,
     &onnx::CUDA,
     &onnx::TENSORRT,

@@ -180,8 +180,12 @@ impl Device for ThreadedDevice {
         }
     }
 
-    fn probabilities(&self) -> &[f32] {
-        self.home.as_ref().map_or(&[], |batch| batch.device.probabilities())
+    fn probabilities(&mut self) -> &[f32] {
+        self.home.as_mut().map_or(&[], |batch| batch.device.probabilities())
+    }
+
+    fn is_integer(&self) -> bool {
+        self.home.as_ref().is_some_and(|batch| batch.device.is_integer())
     }
 }
 

@@ -67,12 +67,17 @@ impl Thresholds {
             }
             let best = argmax(outputs);
             let confidence = outputs[best].min(1.0);
-            // The column "unknown" is the one after the labels, so that its index is that class
-            // already.
-            let class = if confidence < self.least[best] { self.labels } else { best };
-            results.push(Classification { class: class as u16, confidence });
+            results.push(self.result(best, confidence));
         }
         Ok(())
+    }
+
+    /// The result for a row whose likeliest output column is this one.
+    pub(crate) fn result(&self, column: usize, confidence: f32) -> Classification {
+        // The column "unknown" is the one after the labels, so that its index is that class
+        // already.
+        let class = if confidence < self.least[column] { self.labels } else { column };
+        Classification { class: class as u16, confidence }
     }
 }
 

@@ -114,6 +114,11 @@ impl Failure {
         self.lines.is_empty()
     }
 
+    /// Whether something needed is missing.
+    pub fn is_unavailable(&self) -> bool {
+        self.code == 69
+    }
+
     /// The exit code as a number.
     pub fn code(&self) -> u8 {
         self.code

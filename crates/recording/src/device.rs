@@ -80,8 +80,12 @@ impl Device for RecordedDevice {
         self.inner.ready_at()
     }
 
-    fn probabilities(&self) -> &[f32] {
+    fn probabilities(&mut self) -> &[f32] {
         self.inner.probabilities()
+    }
+
+    fn is_integer(&self) -> bool {
+        self.inner.is_integer()
     }
 }
 

@@ -19,6 +19,15 @@ pub struct Golden {
 }
 
 impl Golden {
+    /// Fills a device's input with the samples, over and over.
+    pub(crate) fn fill(&self, input: &mut [f32], context: &mut [f32]) {
+        for (buffer, samples) in [(input, &self.inputs), (context, &self.contexts)] {
+            for (to, from) in buffer.iter_mut().zip(samples.iter().flatten().cycle()) {
+                *to = *from;
+            }
+        }
+    }
+
     /// Parses the two files, given as path and text. They have one sample per line, numbers
     /// separated by commas, and no header. A line of inputs has the series, then the context.
     pub(crate) fn parse(

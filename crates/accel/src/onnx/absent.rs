@@ -24,7 +24,8 @@ impl Library {
 }
 
 fn unavailable() -> OpenError {
-    let why = "this program was built without ONNX Runtime (the Cargo feature ort)";
+    let why = "this program was built without ONNX Runtime (the Cargo feature ort); the device \
+               native needs none";
     OpenError::Unavailable(why.to_owned())
 }
 

@@ -11,14 +11,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::check::check;
 use super::library::{Library, load};
 use super::plugin::Plugin;
 use super::provider::{is_compiled_in, providers, runtime_name};
 use super::session::{Failure, Model, Session};
 use crate::bundle::Bundle;
 use crate::device::{Classification, Device, DeviceError, Shape, Sizes};
-use crate::provider::{DeviceSpec, OpenError};
+use crate::provider::{DeviceSpec, OpenError, check};
 
 /// The fewest rows that the provider `cpu` runs. MLAS, which multiplies matrices for ONNX Runtime,
 /// may compute a product of one row (`M == 1` in its `sgemm.cpp`) with a special kernel,
@@ -110,9 +109,7 @@ impl OnnxDevice {
 
     /// Runs each session once.
     fn warm_up(&mut self, bundle: &Bundle) -> Result<(), OpenError> {
-        let golden = bundle.golden();
-        fill(&mut self.input, &golden.inputs);
-        fill(&mut self.context, &golden.contexts);
+        bundle.golden().fill(&mut self.input, &mut self.context);
         let sizes = match &self.spec.sizes {
             Sizes::Any { cap } => vec![*cap],
             Sizes::Fixed(sizes) => sizes.clone(),
@@ -154,13 +151,6 @@ impl OnnxDevice {
         )?;
         self.probabilities.truncate(rows * classes);
         self.spec.thresholds.classify(&self.probabilities, &mut self.results)
-    }
-}
-
-/// Fills `buffer` with the rows of `samples`, over and over.
-fn fill(buffer: &mut [f32], samples: &[Vec<f32>]) {
-    for (to, from) in buffer.iter_mut().zip(samples.iter().flatten().cycle()) {
-        *to = *from;
     }
 }
 
@@ -246,7 +236,7 @@ impl Device for OnnxDevice {
         Some(outcome.map(|()| self.results.as_slice()))
     }
 
-    fn probabilities(&self) -> &[f32] {
+    fn probabilities(&mut self) -> &[f32] {
         &self.probabilities
     }
 }

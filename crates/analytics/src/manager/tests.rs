@@ -98,7 +98,7 @@ impl Device for Echo {
         })
     }
 
-    fn probabilities(&self) -> &[f32] {
+    fn probabilities(&mut self) -> &[f32] {
         &[]
     }
 }

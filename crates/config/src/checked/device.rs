@@ -49,9 +49,9 @@ section! {
     /// whether the device takes only its batch_sizes; the default is accel.fixed_sizes, but true
     /// for qnn and tensorrt
     fixed_sizes: Option<bool> = live "fixed_sizes", Kind::Bool, "false", "";
-    /// own: a thread of its own, the default except for simulated, and for cpu where its analytics
-    /// manager has no other device; shared: inside the analytics thread, where the deadline can
-    /// end a loop of the model but not every hang
+    /// own: a thread of its own, the default except for simulated, and for cpu and native where
+    /// their analytics manager has no other device; shared: inside the analytics thread, where the
+    /// deadline can end a loop of the model but not every hang
     thread: Option<DeviceThread> = live "thread", Kind::OneOf(DeviceThread::NAMES), "\"shared\"",
         "";
     /// a batch that takes longer has failed, and the device gets no more until it answers again

@@ -1,6 +1,6 @@
 //! Opens one session of a device: the bundle loaded, and run once.
 
-use accel::{Bundle, Device, DeviceSpec, OpenError, Sizes};
+use accel::{Bundle, Device, DeviceSpec, OpenError, Provider, Sizes};
 use config::Config;
 use config::checked::{self, DeviceThread};
 
@@ -36,7 +36,7 @@ pub(crate) fn spec(
     })
 }
 
-/// The device `cpu` for a bundle, as `model check` uses it.
+/// The device `cpu` for a bundle.
 ///
 /// # Errors
 /// The library or the model cannot be used.
@@ -45,8 +45,23 @@ pub fn cpu_device(
     bundle: &Bundle,
     sizes: Sizes,
 ) -> Result<Box<dyn Device>, Error> {
-    let spec =
-        DeviceSpec { library: config.accel.library.clone(), ..DeviceSpec::cpu(bundle, sizes) };
+    let cpu = DeviceSpec::cpu(bundle, sizes.clone()).provider;
+    plain_device(config, cpu, bundle, sizes)
+}
+
+/// A device of a provider that needs no `[device.NAME]`, as `model check` uses it.
+///
+/// # Errors
+/// The library or the model cannot be used.
+pub fn plain_device(
+    config: &Config,
+    provider: &'static Provider,
+    bundle: &Bundle,
+    sizes: Sizes,
+) -> Result<Box<dyn Device>, Error> {
+    let library = config.accel.library.clone();
+    let name = provider.name.to_owned();
+    let spec = DeviceSpec { name, provider, library, ..DeviceSpec::cpu(bundle, sizes) };
     accel::open(&spec, bundle).map_err(refused)
 }
 

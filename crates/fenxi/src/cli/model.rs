@@ -12,8 +12,8 @@ use super::{ConfigArgs, seconds};
 pub enum ModelCommand {
     /// Print the manifest of a bundle
     Info(InfoArgs),
-    /// Run a bundle on its golden inputs and compare the outputs; with --against, compare it with
-    /// another bundle
+    /// Run a bundle on its golden inputs and compare the outputs of cpu and native; with --against,
+    /// compare it with another bundle
     Check(CheckArgs),
     /// Name labelled flows as a run would, and measure the speed
     Bench(BenchArgs),
@@ -57,10 +57,10 @@ pub struct CheckArgs {
     pub against: Option<PathBuf>,
     /// Table of labelled flows (CSV, optionally gzipped) to compare on, in addition to the golden
     /// inputs
-    #[arg(long, value_name = "FILE", requires = "against")]
+    #[arg(long, value_name = "FILE")]
     pub series: Vec<PathBuf>,
     /// Capture whose flows to compare on, in addition to the golden inputs
-    #[arg(long, value_name = "FILE", requires = "against")]
+    #[arg(long, value_name = "FILE")]
     pub capture: Vec<PathBuf>,
     /// Print one JSON object
     #[arg(short, long)]

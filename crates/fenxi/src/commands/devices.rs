@@ -39,24 +39,30 @@ pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
         let config = config_for(&args.config, &sets, name)?;
         return print(&to_json(&here(&config, &bundle))?);
     }
-    let library = onnx::load(config.accel.library.as_deref())
-        .map_err(|error| Failure::unavailable(error.to_string()))?;
     let names = if args.devices.is_empty() {
         every_name(&config, args.plugin.is_some())
     } else {
         args.devices.clone()
     };
+    let mut needs_library = false;
     for name in &names {
-        config_for(&args.config, &sets, name)?;
+        let asked = config_for(&args.config, &sets, name)?.accel.devices;
+        needs_library |= asked.iter().any(|device| device.provider.needs_library);
     }
+    let library = match needs_library {
+        true => onnx::load(config.accel.library.as_deref()).map(Some),
+        false => Ok(None),
+    };
+    let library = library.map_err(|error| Failure::unavailable(error.to_string()))?;
+    let version = library.as_ref().and_then(onnx::Library::version).unwrap_or_default();
     let deadline = Duration::from_secs_f64(args.deadline_s);
     let outcomes = names.iter().map(|name| {
         let arguments = trial_arguments(&args.config, &sets, name, &dir);
         in_a_process(name, &arguments, deadline)
     });
     let outcomes: Vec<TrialOutcome> = outcomes.collect();
-    let (path, version) = (library.path(), library.version().unwrap_or_default());
     let model = format!("{} {}", bundle.name(), bundle.version());
+    let path = library.as_ref().map(|library| library.path());
     if args.json {
         print(&to_json(&json!({
             "library": path,
@@ -65,8 +71,11 @@ pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
             "devices": outcomes,
         }))?)?;
     } else {
-        let mut page =
-            format!("library  {} (ONNX Runtime {version})\nmodel    {model}\n\n", path.display());
+        let library = match path {
+            Some(path) => format!("{} (ONNX Runtime {version})", path.display()),
+            None => "none needed".to_owned(),
+        };
+        let mut page = format!("library  {library}\nmodel    {model}\n\n");
         let width = outcomes.iter().map(|it| it.device.len()).max().unwrap_or(0);
         for outcome in &outcomes {
             page += &format!("{:width$}  {}\n", outcome.device, outcome.line());

@@ -9,7 +9,7 @@ mod table;
 use std::path::Path;
 use std::time::Duration;
 
-use accel::{Bundle, BundleError, GoldenReport, Sizes, check_golden};
+use accel::{Bundle, BundleError, GoldenReport, Provider, Sizes, check_golden};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde_json::{Value, json};
 
@@ -19,34 +19,46 @@ use crate::cli::{CheckArgs, InfoArgs, TryArgs};
 use crate::exit::{Failure, print};
 use crate::sinks;
 use config::{Config, Sources};
-use dataplane::session::cpu_device;
+use dataplane::session::plain_device;
 
-/// Loads the bundle on the CPU and compares its outputs with the golden ones, then with another
-/// bundle if one is named.
+/// Loads the bundle on the devices of the CPU and compares their outputs with the golden ones, then
+/// with each other, or with another bundle if one is named.
 ///
 /// # Errors
-/// A bundle or the library is missing or damaged, the outputs differ from the golden ones, or the
-/// other bundle cannot be compared. A loss of accuracy is not an error.
+/// A bundle is missing or damaged, no device runs it, the outputs differ from the golden ones, or
+/// the other bundle cannot be compared. A loss of accuracy is not an error.
 pub fn check(args: &CheckArgs) -> Result<(), Failure> {
     let config = sinks::known(Sources::named(None, &[])).load()?.config;
-    let mut model = load(&config, &args.dir)?;
-    let golden = golden(&mut model, &args.dir)?;
+    let (mut models, refused) = load(&config, &args.dir)?;
+    let mut goldens = Vec::new();
+    for model in &mut models {
+        goldens.push((model.device.effective().to_owned(), golden(model, &args.dir)?));
+    }
+    let mut model = models.remove(0);
     let mut against = match &args.against {
-        Some(dir) => Some(comparable(&model.bundle, load(&config, dir)?)?),
-        None => None,
+        Some(dir) => Some(comparable(&model.bundle, load(&config, dir)?.0.remove(0))?),
+        None => models.pop(),
     };
     let comparisons = match &mut against {
         Some(against) => compare_all(args, &mut model, against)?,
         None => Vec::new(),
     };
-    let against = against.map(|against| against.bundle);
     if args.json {
-        let report = as_json(&model.bundle, golden, against.as_ref(), &comparisons);
+        let report = as_json(&model, &goldens, &refused, against.as_ref(), &comparisons);
         return print(&format!("{report}\n"));
     }
-    let mut page = format!("{}: golden outputs agree: {}\n", title(&model.bundle), found(golden));
+    let mut page = String::new();
+    for (device, golden) in &goldens {
+        let of = if page.is_empty() { title(&model.bundle) } else { format!("on {device}") };
+        page += &format!("{of}: golden outputs agree: {}\n", found(*golden));
+    }
+    page.extend(refused.iter().map(|why| format!("{why}\n")));
     if let Some(against) = &against {
-        page += &format!("against {}:\n", title(against));
+        let against = match &args.against {
+            Some(_) => title(&against.bundle),
+            None => against.device.effective().to_owned(),
+        };
+        page += &format!("against {against}:\n");
     }
     page.extend(comparisons.iter().map(Comparison::as_text));
     print(&page)
@@ -68,7 +80,7 @@ pub fn trial(args: &TryArgs) -> Result<(), Failure> {
     });
     let mut config = sinks::known(Sources::named(None, &[])).load()?.config;
     config.accel.library = args.library.clone();
-    let mut model = load(&config, &args.dir)?;
+    let mut model = load(&config, &args.dir)?.0.remove(0);
     let checked = check_golden(&model.bundle, model.device.as_mut());
     checked.map(drop).map_err(|error| Failure::data(format!("{}: {error}", args.dir.display())))
 }
@@ -80,11 +92,22 @@ pub fn open(dir: &Path) -> Result<Bundle, Failure> {
     })
 }
 
-fn load(config: &Config, dir: &Path) -> Result<Model, Failure> {
+/// The bundle on each device of the CPU that runs it, one at least; and why others do not.
+fn load(config: &Config, dir: &Path) -> Result<(Vec<Model>, Vec<String>), Failure> {
     let bundle = open(dir)?;
-    let cap = compare::BATCH;
-    let device = cpu_device(config, &bundle, Sizes::Any { cap })?;
-    Ok(Model { bundle, device })
+    let (mut models, mut refused) = (Vec::new(), Vec::new());
+    for provider in Provider::all().filter(|it| it.computes && it.is_cpu) {
+        let sizes = Sizes::Any { cap: compare::BATCH };
+        match plain_device(config, provider, &bundle, sizes).map_err(Failure::from) {
+            Ok(device) => models.push(Model { bundle: bundle.clone(), device }),
+            Err(failure) if failure.is_unavailable() => refused.push(failure),
+            Err(failure) => return Err(failure),
+        }
+    }
+    match models.is_empty() {
+        true => Err(refused.remove(0)),
+        false => Ok((models, refused.iter().map(Failure::to_string).collect())),
+    }
 }
 
 fn golden(model: &mut Model, dir: &Path) -> Result<GoldenReport, Failure> {
@@ -165,27 +188,36 @@ fn compare_all(
 }
 
 fn as_json(
-    bundle: &Bundle,
-    golden: GoldenReport,
-    against: Option<&Bundle>,
+    model: &Model,
+    goldens: &[(String, GoldenReport)],
+    refused: &[String],
+    against: Option<&Model>,
     comparisons: &[Comparison],
 ) -> Value {
-    let named = |bundle: &Bundle| {
+    let named = |model: &Model| {
         json!({
-            "name": bundle.name(),
-            "version": bundle.version(),
-            "precision": bundle.precision(),
-            "sha256": bundle.sha256(),
+            "name": model.bundle.name(),
+            "version": model.bundle.version(),
+            "precision": model.bundle.precision(),
+            "sha256": model.bundle.sha256(),
+            "device": model.device.effective(),
         })
     };
-    let comparisons: Vec<Value> = comparisons.iter().map(Comparison::as_json).collect();
-    json!({
-        "model": named(bundle),
-        "golden": {
+    let golden = |(device, golden): &(String, GoldenReport)| {
+        json!({
+            "device": device,
             "rows": golden.rows,
             "max_difference": golden.max_abs_difference,
             "other_class": golden.argmax_differences,
-        },
+        })
+    };
+    let goldens: Vec<Value> = goldens.iter().map(golden).collect();
+    let comparisons: Vec<Value> = comparisons.iter().map(Comparison::as_json).collect();
+    json!({
+        "model": named(model),
+        "golden": goldens.first(),
+        "goldens": goldens,
+        "refused": refused,
         "against": against.map(named),
         "comparisons": comparisons,
     })

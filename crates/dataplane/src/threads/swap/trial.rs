@@ -1,10 +1,10 @@
 //! Tries a new model in another process before this process opens it.
 //!
 //! A graph can loop, take all memory or crash the runtime. Another process that does so is simply
-//! killed. It opens the model on the device `cpu` and runs the golden inputs. This process
-//! checks afterwards whether the outputs are right and whether the configured devices take the
-//! model, because its messages are better. The kernel kills the other process first when memory is
-//! short. It ends with this one, and by itself some time after the deadline if nobody kills it.
+//! killed. It opens the model on the CPU and runs the golden inputs. This process checks afterwards
+//! whether the outputs are right and whether the configured devices take the model, because its
+//! messages are better. The kernel kills the other process first when memory is short. It ends with
+//! this one, and by itself some time after the deadline if nobody kills it.
 
 use std::convert::Infallible;
 use std::os::unix::process::{CommandExt, ExitStatusExt};

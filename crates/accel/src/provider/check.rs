@@ -1,11 +1,11 @@
 //! The checks of a specification that need no library.
 
+use super::{DeviceSpec, OpenError};
 use crate::bundle::Bundle;
 use crate::device::Sizes;
-use crate::provider::{DeviceSpec, OpenError};
 
 /// Checks a specification by itself.
-pub(super) fn check(spec: &DeviceSpec, bundle: &Bundle) -> Result<(), OpenError> {
+pub(crate) fn check(spec: &DeviceSpec, bundle: &Bundle) -> Result<(), OpenError> {
     let provider = spec.provider.name;
     let fixed = matches!(spec.sizes, Sizes::Fixed(_));
     let has_nul = |(key, value): &(String, String)| key.contains('\0') || value.contains('\0');

@@ -1,0 +1,236 @@
+//! The device `native`: fenxi's own engine, on the thread that submits the batch.
+//!
+//! It needs no library. Networks with ranges run in integers: their answers are the same to the bit
+//! on every processor, and differ a little from the golden outputs, which floats gave. Trees, and
+//! networks without ranges, run in floats. What the engine does not know is refused by the name of
+//! the node.
+//!
+//! Devices for the same model share one compiled network.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use engine::{Answer, Isa, Network, Ranges, Scratch};
+
+use crate::bundle::{Bundle, LayerRanges};
+use crate::device::{Classification, Device, DeviceError, Shape, Sizes, is_probability};
+use crate::provider::{DeviceSpec, OpenError, Provider, check};
+
+/// fenxi's own engine.
+pub(crate) const NATIVE: Provider = Provider {
+    name: "native",
+    computes: true,
+    is_cpu: true,
+    needs_fixed_sizes: false,
+    needs_library: false,
+    needs_plugin: false,
+    open,
+    probe: None,
+};
+
+/// How long a trial looks for the fastest instruction set.
+const TRIAL: Duration = Duration::from_millis(10);
+
+/// Models whose instruction set is remembered; the oldest is forgotten first.
+const KNOWN_MAX: usize = 16;
+
+/// A model that was compiled.
+struct Known {
+    sha256: String,
+    ranges: Vec<LayerRanges>,
+    isa: Isa,
+    /// Gone when no device has it any more.
+    network: Weak<Network>,
+}
+
+static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+
+fn open(spec: &DeviceSpec, bundle: &Bundle) -> Result<Box<dyn Device>, OpenError> {
+    Ok(Box::new(NativeDevice::new(spec.clone(), bundle)?))
+}
+
+/// A bundle on the engine.
+struct NativeDevice {
+    spec: DeviceSpec,
+    effective: String,
+    is_integer: bool,
+    network: Arc<Network>,
+    scratch: Scratch,
+    shape: Shape,
+    input: Vec<f32>,
+    context: Vec<f32>,
+    answers: Vec<Answer>,
+    results: Vec<Classification>,
+    /// Rows of the last batch. [`Device::probabilities`] runs them again, so that batches whose
+    /// probabilities nobody reads do not pay for them.
+    rows: usize,
+    probabilities: Vec<f32>,
+    /// What the next poll returns: whether `results` are valid, if a batch was submitted.
+    outcome: Option<Result<(), DeviceError>>,
+}
+
+impl NativeDevice {
+    /// Compiles the bundle's model and runs it once on the golden inputs, so that all memory is
+    /// there.
+    fn new(spec: DeviceSpec, bundle: &Bundle) -> Result<Self, OpenError> {
+        check(&spec, bundle)?;
+        let network = network(&spec, bundle)?;
+        let (shape, room) = (bundle.shape(), spec.sizes.largest());
+        let mut device = Self {
+            effective: format!("{} ({})", NATIVE.name, network.isa().name()),
+            is_integer: !bundle.ranges().is_empty(),
+            scratch: network.scratch(),
+            network,
+            shape,
+            input: vec![0.0; room * shape.row_len()],
+            context: vec![0.0; room * shape.context],
+            answers: vec![Answer::default(); room],
+            results: Vec::with_capacity(room),
+            rows: 0,
+            probabilities: Vec::new(),
+            outcome: None,
+            spec,
+        };
+        bundle.golden().fill(&mut device.input, &mut device.context);
+        device.run(room).map_err(|cause| {
+            let model = bundle.model_path();
+            OpenError::Model(format!("{}: a first run failed: {cause}", model.display()))
+        })?;
+        Ok(device)
+    }
+
+    /// Runs the first rows of `input` into `results`.
+    fn run(&mut self, rows: usize) -> Result<(), DeviceError> {
+        let answers = &mut self.answers[..rows];
+        self.network.run(&mut self.scratch, &self.input, &self.context, answers);
+        self.results.clear();
+        for (row, answer) in answers.iter().enumerate() {
+            let (class, value) = (usize::from(answer.class), answer.confidence);
+            // Only floats can go wrong, such as those of a model with NaN among its weights.
+            if !is_probability(value) {
+                return Err(DeviceError::NotAProbability { row, class, value });
+            }
+            self.results.push(self.spec.thresholds.result(class, value.min(1.0)));
+        }
+        Ok(())
+    }
+}
+
+/// The bundle's model, compiled for the fastest instruction set. A process tries the sets once for
+/// each model.
+fn network(spec: &DeviceSpec, bundle: &Bundle) -> Result<Arc<Network>, OpenError> {
+    let mut all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_this =
+        |it: &Known| it.sha256 == bundle.sha256() && it.ranges.as_slice() == bundle.ranges();
+    let known = all.iter().position(is_this);
+    if let Some(network) = known.and_then(|at| all[at].network.upgrade()) {
+        return Ok(network);
+    }
+    let network = compile(spec, bundle)?;
+    let network = Arc::new(match known {
+        Some(at) => network.with_isa(all[at].isa),
+        // Floats are rounded otherwise by other instructions, so a trial could change answers from
+        // one run to the next. Trees have no use for vectors.
+        None if bundle.ranges().is_empty() => network,
+        None => network.fastest(TRIAL),
+    });
+    let now = Known {
+        sha256: bundle.sha256().to_owned(),
+        ranges: bundle.ranges().to_vec(),
+        isa: network.isa(),
+        network: Arc::downgrade(&network),
+    };
+    match known {
+        Some(at) => all[at] = now,
+        None => {
+            if all.len() == KNOWN_MAX {
+                all.remove(0);
+            }
+            all.push(now);
+        }
+    }
+    Ok(network)
+}
+
+fn compile(spec: &DeviceSpec, bundle: &Bundle) -> Result<Network, OpenError> {
+    let model = bundle.model_path();
+    let layers = bundle.ranges().iter().map(|it| (it.output.clone(), it.channels.clone()));
+    let ranges = Ranges::from(layers.collect::<Vec<_>>());
+    let ranges = (!bundle.ranges().is_empty()).then_some(&ranges);
+    let network = Network::compile(&bundle.read_model()?, ranges).map_err(|cause| {
+        OpenError::Unavailable(format!(
+            "device {}: provider {} does not run {}: {cause}; use the device cpu",
+            spec.name,
+            NATIVE.name,
+            model.display()
+        ))
+    })?;
+    let found = network.shape();
+    let found = Shape {
+        channels: found.channels,
+        k: found.places,
+        context: found.context,
+        classes: found.classes,
+    };
+    if found != bundle.shape() {
+        return Err(OpenError::Model(format!(
+            "{}: it has {found:?}, but model.toml asks for {:?}; the two do not belong together",
+            model.display(),
+            bundle.shape()
+        )));
+    }
+    Ok(network)
+}
+
+impl Device for NativeDevice {
+    fn requested(&self) -> &str {
+        &self.spec.name
+    }
+
+    fn effective(&self) -> &str {
+        &self.effective
+    }
+
+    fn sizes(&self) -> &Sizes {
+        &self.spec.sizes
+    }
+
+    fn is_idle(&self) -> bool {
+        self.outcome.is_none()
+    }
+
+    fn input(&mut self, rows: usize) -> &mut [f32] {
+        &mut self.input[..rows * self.shape.row_len()]
+    }
+
+    fn context(&mut self, rows: usize) -> &mut [f32] {
+        &mut self.context[..rows * self.shape.context]
+    }
+
+    fn submit(&mut self, rows: usize) -> Result<(), DeviceError> {
+        self.accepts(rows)?;
+        self.rows = rows;
+        self.outcome = Some(self.run(rows));
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<Result<&[Classification], DeviceError>> {
+        let outcome = self.outcome.take()?;
+        Some(outcome.map(|()| self.results.as_slice()))
+    }
+
+    fn probabilities(&mut self) -> &[f32] {
+        self.probabilities.resize(self.rows * self.shape.classes, 0.0);
+        let answers = &mut self.answers[..self.rows];
+        let out = &mut self.probabilities;
+        self.network.probabilities(&mut self.scratch, &self.input, &self.context, answers, out);
+        out
+    }
+
+    fn is_integer(&self) -> bool {
+        self.is_integer
+    }
+}
+
+#[cfg(test)]
+mod tests;
