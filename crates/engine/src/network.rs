@@ -95,17 +95,15 @@ impl Network {
         self.isa
     }
 
-    /// The same network with other instructions. The answers of integer networks stay the same to
+    /// Goes on with other instructions. The answers of integer networks stay the same to
     /// the bit, those of floats not; trees have no use for vectors.
-    #[must_use]
-    pub fn with_isa(self, isa: Isa) -> Self {
-        Self { isa, ..self }
+    pub fn set_isa(&mut self, isa: Isa) {
+        self.isa = isa;
     }
 
-    /// The same network with the instructions that were the fastest when tried, which takes this
-    /// long or a little more.
-    #[must_use]
-    pub fn fastest(mut self, trial: Duration) -> Self {
+    /// Goes on with the instructions that are the fastest when tried, which takes this long or a
+    /// little more.
+    pub fn choose_isa(&mut self, trial: Duration) {
         const ROWS: usize = 32;
         let (candidates, start) = (Isa::available(), Instant::now());
         let mut times = vec![Duration::MAX; candidates.len()];
@@ -123,7 +121,7 @@ impl Network {
             }
         }
         let best = times.iter().zip(candidates).min_by_key(|(time, _)| **time);
-        Self { isa: best.map_or(Isa::SCALAR, |(_, isa)| isa), ..self }
+        self.isa = best.map_or(Isa::SCALAR, |(_, isa)| isa);
     }
 
     /// Memory for [`run`](Self::run).

@@ -168,7 +168,8 @@ fn floats_answer_as_onnx_runtime_does() {
         let series: Vec<f32> = rows.iter().flat_map(|(series, _)| series).copied().collect();
         let context: Vec<f32> = rows.iter().flat_map(|(_, context)| context).copied().collect();
         for isa in Isa::available() {
-            let network = Network::compile(&model(name), None).unwrap().with_isa(isa);
+            let mut network = Network::compile(&model(name), None).unwrap();
+            network.set_isa(isa);
             let (places, numbers, classes) = (plan.places, plan.context, plan.classes());
             let mut scratch = network.scratch();
             let (mut at, mut size) = (0, 1);

@@ -8,6 +8,7 @@
 
 mod behaviour;
 mod controller;
+mod engine;
 mod flood;
 mod frames;
 mod headline;
@@ -42,6 +43,7 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
         BenchName::Walk => walk::run(args),
         BenchName::Headline => headline::run(args),
         BenchName::Lookup => lookup::run(args),
+        BenchName::Engine => engine::run(args),
         BenchName::Flood => flood::run(args),
         BenchName::Sweep => sweep::run(args),
         BenchName::Behaviour => behaviour::run(args),
