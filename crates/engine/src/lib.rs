@@ -1,4 +1,30 @@
-//! fenxi's own engine.
+//! fenxi's own engine: small networks and decision trees, in a microsecond or a tenth of one.
+//!
+//! It compiles an ONNX model when it loads it. What it does not know is refused by the node's name,
+//! and another runtime may run it. A compiled network answers in the thread that asks: no queue, no
+//! allocation, no failure, whatever floats come in.
+//!
+//! ```text
+//! bytes ─ wire, onnx ─► nodes ─ graph, tabulated ─► plan ─┬─ compile ─► integers ─► integer
+//!                                                         ├───────────────────────► float
+//!                                                         └───────────────────────► trees
+//! ```
+//!
+//! * `onnx` reads the file, and `graph` matches its nodes, in one pass, with what is known: a
+//!   **plan**. What happens to one integer of the input before the first layer becomes a table
+//!   (`tabulated`), so that it needs no code here.
+//! * `compile` makes integers of a plan and of the [`Ranges`] that the trainer measured. **What they
+//!   mean, and why, stands in `integers`**: read it first. `dump` writes them for the trainer's
+//!   reference, which computes the same answers in NumPy.
+//! * `integer` runs them, 32 rows at a time: sums of tables, products of bytes in tiles that stay in
+//!   registers, a softmax in 16 bits. `float` runs a network without ranges, and `trees` run trees.
+//! * `simd` has one trait for vectors, and a file for each instruction set ([`Isa`]). Kernels are
+//!   written once, against the trait. Integers are equal to the bit in all of them; tests hold them
+//!   against `reference`, plain loops that say what is meant.
+//!
+//! Measured with a processor to itself (EPYC 9004, AVX-512 VNNI), in batches of 1 and 32: the
+//! protocol network 165 and 92 ns a row, a CNN 1270 and 750 ns, trees 500 and 350 ns. Compiling
+//! takes up to 70 ms.
 
 mod aligned;
 mod channels;
