@@ -217,24 +217,28 @@ impl Network {
         }
     }
 
-    /// Turns a row of scores into exponentials, in place.
     #[inline(always)]
     fn softmax(&self, scratch: &mut Scratch, row: usize, probabilities: &mut [f32]) -> Answer {
         let Some(scores) = scratch.activations.last_mut() else { return Answer::default() };
         let stride = scores.len() / TILE;
         let scores = &mut scores[row * stride..][..self.classes()];
-        let (mut largest, mut class) = (f32::NEG_INFINITY, 0);
-        for (i, &score) in scores.iter().enumerate() {
-            (largest, class) = if score > largest { (score, i) } else { (largest, class) };
-        }
-        let factor = self.factors[scratch.depths[row]];
-        scores.iter_mut().for_each(|score| *score = exp((*score - largest) * factor));
-        let sum: f32 = scores.iter().sum();
-        for (probability, e) in probabilities.iter_mut().zip(&*scores) {
-            *probability = e / sum;
-        }
-        Answer { class: class as u16, confidence: scores[class] / sum }
+        softmax(scores, self.factors[scratch.depths[row]], probabilities)
     }
+}
+
+/// Turns scores into exponentials, in place, and into the answer.
+#[inline(always)]
+pub(crate) fn softmax(scores: &mut [f32], factor: f32, probabilities: &mut [f32]) -> Answer {
+    let (mut largest, mut class) = (f32::NEG_INFINITY, 0);
+    for (i, &score) in scores.iter().enumerate() {
+        (largest, class) = if score > largest { (score, i) } else { (largest, class) };
+    }
+    scores.iter_mut().for_each(|score| *score = exp((*score - largest) * factor));
+    let sum: f32 = scores.iter().sum();
+    for (probability, e) in probabilities.iter_mut().zip(&*scores) {
+        *probability = e / sum;
+    }
+    Answer { class: class as u16, confidence: scores[class] / sum }
 }
 
 /// `to = max(a·weights + bias [+ to], floor)`, in tiles that stay in registers.

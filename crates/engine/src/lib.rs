@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! bytes ─ wire, onnx ─► nodes ─ graph, tabulated ─► plan ─┬─ compile ─► integers ─► integer
+//!                                                         ├───────────────────────► quantised
 //!                                                         ├───────────────────────► float
 //!                                                         └───────────────────────► trees
 //! ```
@@ -17,7 +18,9 @@
 //!   mean, and why, stands in `integers`**: read it first. `dump` writes them for the trainer's
 //!   reference, which computes the same answers in NumPy.
 //! * `integer` runs them, 32 rows at a time: sums of tables, products of bytes in tiles that stay in
-//!   registers, a softmax in 16 bits. `float` runs a network without ranges, and `trees` run trees.
+//!   registers, a softmax in 16 bits.
+//! * `quantised` runs a network that ONNX's tools have quantised, with ONNX Runtime's own integers;
+//!   `float` one without ranges; `trees` run trees.
 //! * `simd` has one trait for vectors, and a file for each instruction set ([`Isa`]). Kernels are
 //!   written once, against the trait. Integers are equal to the bit in all of them; tests hold them
 //!   against `reference`, plain loops that say what is meant.
@@ -35,9 +38,11 @@ mod float;
 mod graph;
 mod integer;
 mod integers;
+mod layer;
 mod network;
 mod onnx;
 mod plan;
+mod quantised;
 mod ranges;
 #[cfg(test)]
 mod reference;

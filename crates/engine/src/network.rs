@@ -8,7 +8,7 @@ use crate::onnx::Model;
 use crate::ranges::Ranges;
 use crate::simd::Isa;
 use crate::trees::{self, Trees};
-use crate::{float, graph, integer, plan};
+use crate::{float, graph, integer, plan, quantised};
 
 /// What a network says about one row.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -42,6 +42,7 @@ pub struct Network {
 enum Kind {
     Integer(Box<integer::Network>),
     Float(Box<float::Network>),
+    Quantised(Box<quantised::Network>),
     Trees(Box<Trees>),
 }
 
@@ -54,24 +55,30 @@ pub struct Scratch {
 enum ScratchKind {
     Integer(Box<integer::Scratch>),
     Float(Box<float::Scratch>),
+    Quantised(Box<quantised::Scratch>),
     Trees(Box<trees::Scratch>),
 }
 
 impl Network {
     /// Compiles a model for the first of the available instruction sets: a network into integers if
-    /// the ranges of its channels are known, else into floats; or trees, which have no ranges.
+    /// the ranges of its channels are known, else into floats. A network that is quantised, and
+    /// trees, need no ranges.
     ///
     /// # Errors
     /// The bytes are no ONNX model, the engine does not know a node, or the ranges do not fit.
     pub fn compile(onnx: &[u8], ranges: Option<&Ranges>) -> Result<Self, Error> {
         let (shape, kind) = match graph::plan(&Model::read(onnx)?)? {
             plan::Kind::Network(plan) => {
-                let kind = match ranges {
-                    Some(ranges) => {
+                let kind = match (ranges, &plan.values) {
+                    (_, Some(values)) => {
+                        let network = quantised::Network::new(&plan, values.clone())?;
+                        Kind::Quantised(Box::new(network))
+                    }
+                    (Some(ranges), None) => {
                         let network = integer::Network::new(&compile(&plan, ranges)?);
                         Kind::Integer(Box::new(network))
                     }
-                    None => Kind::Float(Box::new(float::Network::new(&plan)?)),
+                    (None, None) => Kind::Float(Box::new(float::Network::new(&plan)?)),
                 };
                 let (places, context, classes) = (plan.places, plan.context, plan.classes());
                 (Shape { channels: 1, places, context, classes }, kind)
@@ -129,6 +136,7 @@ impl Network {
         let kind = match &self.kind {
             Kind::Integer(network) => ScratchKind::Integer(Box::new(network.scratch())),
             Kind::Float(network) => ScratchKind::Float(Box::new(network.scratch())),
+            Kind::Quantised(network) => ScratchKind::Quantised(Box::new(network.scratch())),
             Kind::Trees(trees) => ScratchKind::Trees(Box::new(trees.scratch())),
         };
         Scratch { shape: self.shape, kind }
@@ -182,6 +190,9 @@ impl Network {
                 network.run(self.isa, scratch, series, context, answers, probabilities);
             }
             (Kind::Float(network), ScratchKind::Float(scratch)) => {
+                network.run(self.isa, scratch, series, context, answers, probabilities);
+            }
+            (Kind::Quantised(network), ScratchKind::Quantised(scratch)) => {
                 network.run(self.isa, scratch, series, context, answers, probabilities);
             }
             (Kind::Trees(trees), ScratchKind::Trees(scratch)) => {
