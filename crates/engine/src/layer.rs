@@ -205,11 +205,14 @@ pub(crate) fn multiply<S: Simd, F: Finish<S>>(
             (_, 8) if rows.is_multiple_of(5) => row = tiles.run::<5, 2>(row, rows),
             _ => {}
         }
-        row = match S::REGISTERS {
-            32 => tiles.run::<4, 4>(row, rows),
-            _ => tiles.run::<4, 2>(row, rows),
-        };
-        row = tiles.run::<2, 4>(row, rows);
+        // Plain code has no registers for tiles, and is twice as fast without.
+        if S::REGISTERS >= 16 {
+            row = match S::REGISTERS {
+                32 => tiles.run::<4, 4>(row, rows),
+                _ => tiles.run::<4, 2>(row, rows),
+            };
+            row = tiles.run::<2, 4>(row, rows);
+        }
         while row < rows {
             tiles.row(row);
             row += 1;

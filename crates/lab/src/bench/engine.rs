@@ -74,9 +74,9 @@ fn race(
 ) -> Result<Vec<Figure>, Failure> {
     let shape = network.shape();
     let (mut series, mut context, mut rng) = (vec![], vec![], Rng::new(1));
-    for row in bundle.golden().inputs.iter().cycle().take(TURN) {
-        let (elements, numbers) = row.split_at(shape.channels * shape.places);
-        series.extend(elements.iter().map(|&x| if x == 0.0 { x } else { x + rng.below(8) as f32 }));
+    let golden = bundle.golden();
+    for (row, numbers) in golden.inputs.iter().zip(&golden.contexts).cycle().take(TURN) {
+        series.extend(row.iter().map(|&x| if x == 0.0 { x } else { x + rng.below(8) as f32 }));
         context.extend(numbers);
     }
     let (isas, scratch) = (Isa::available(), network.scratch());
