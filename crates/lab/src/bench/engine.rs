@@ -72,7 +72,6 @@ fn race(
     network: Network,
     seconds: f64,
 ) -> Result<Vec<Figure>, Failure> {
-    let shape = network.shape();
     let (mut series, mut context, mut rng) = (vec![], vec![], Rng::new(1));
     let golden = bundle.golden();
     for (row, numbers) in golden.inputs.iter().zip(&golden.contexts).cycle().take(TURN) {
