@@ -53,6 +53,7 @@ const MAY_KNOW: [(&str, &[&str]); 18] = [
             "packetio",
             "cring",
             "accel",
+            "engine",
             "policy",
             "flowmgr",
             "analytics",

@@ -126,14 +126,15 @@ fn network(spec: &DeviceSpec, bundle: &Bundle) -> Result<Arc<Network>, OpenError
     if let Some(network) = known.and_then(|at| all[at].network.upgrade()) {
         return Ok(network);
     }
-    let network = compile(spec, bundle)?;
-    let network = Arc::new(match known {
-        Some(at) => network.with_isa(all[at].isa),
+    let mut network = compile(spec, bundle)?;
+    match known {
+        Some(at) => network.set_isa(all[at].isa),
         // Floats are rounded otherwise by other instructions, so a trial could change answers from
         // one run to the next. Trees have no use for vectors.
-        None if bundle.ranges().is_empty() => network,
-        None => network.fastest(TRIAL),
-    });
+        None if bundle.ranges().is_empty() => {}
+        None => network.choose_isa(TRIAL),
+    }
+    let network = Arc::new(network);
     let now = Known {
         sha256: bundle.sha256().to_owned(),
         ranges: bundle.ranges().to_vec(),

@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let model = fs::read(files.first().ok_or("usage: rows MODEL.onnx [RANGES.csv]")?)?;
     let mut network = Network::compile(&model, ranges.as_ref())?;
     if let Some(isa) = isa {
-        network = network.with_isa(isa);
+        network.set_isa(isa);
     }
 
     let mut bytes = vec![];

@@ -10,12 +10,13 @@ use crate::error::Error;
 use crate::integers::{First, Hidden, Integers, Kind, Output};
 use crate::plan::{Layer, Plan};
 use crate::ranges::Ranges;
+use crate::simd::{Isa, Simd, Work};
 use crate::tabulated::{Lookup, Source, Tabulated};
 
 /// The largest activation and the largest weight.
 const TOP: f64 = 127.0;
-/// Numbers in the tables of layer 0, at most: 64 MiB as bytes.
-const TABLE_MAX: usize = 1 << 26;
+/// Numbers in the tables of layer 0, at most: 16 MiB as bytes, 128 MiB while they are made.
+const TABLE_MAX: usize = 1 << 24;
 /// Sums of layer 0 are made to stay below this; rounding each part may add a little.
 const SUM_MAX: f64 = 32_000.0;
 /// The largest shift of a hidden layer, so that the rounding in its bias fits.
@@ -118,9 +119,9 @@ fn dense(
         multipliers.push(multiplier);
         inner.push(inner_scale);
     }
-    let tables = tables.iter().flat_map(|table| divided(table, &inner)).map(|x| x as i8).collect();
-    let words =
-        |part: Part| (part.lookup, divided(&part.products, &inner).map(|x| x as i16).collect());
+    let byte = |x| small(x) as i8;
+    let tables = tables.iter().flat_map(|table| divided(table, &inner, byte)).collect();
+    let words = |part: Part| (part.lookup, divided(&part.products, &inner, |x| small(x) as i16));
     let context = parts.into_iter().map(words).collect();
     let kind = Kind::Dense { tables, context };
     Ok((First { width: columns, multipliers, kind }, scales))
@@ -156,9 +157,10 @@ fn convolution(plan: &Plan, codes: &[f32], range: &[f32]) -> Result<(First, Scal
         inner.push(scale / f64::from(1 << shift));
         multipliers.push(1 << (15 - shift));
     }
-    let taps = taps.iter().flat_map(|tap| divided(tap, &inner)).map(|x| x as i16).collect();
+    let word = |x| small(x) as i16;
+    let taps = taps.iter().flat_map(|tap| divided(tap, &inner, word)).collect();
     let bias: Vec<f64> = layer.bias.iter().map(|&bias| bias.into()).collect();
-    let bias = divided(&bias, &inner).map(|x| x as i16).collect();
+    let bias = divided(&bias, &inner, word);
     let kind = Kind::Convolution { taps, bias };
     Ok((First { width: columns, multipliers, kind }, scales))
 }
@@ -180,7 +182,7 @@ fn hidden(layer: &Layer, inputs: &[f64], range: &[f32]) -> (Hidden, Scales) {
         shifts.push(shift);
         bias.push(rounded as i32 + half);
     }
-    let weights = divided(&scaled, &inner).map(|x| x.clamp(-TOP, TOP) as i8).collect();
+    let weights = divided(&scaled, &inner, |x| rounded(x).clamp(-TOP, TOP) as i8);
     (Hidden { taps: layer.taps, outputs: columns, weights, bias, shifts }, scales)
 }
 
@@ -195,7 +197,7 @@ fn output(plan: &Plan, inputs: &[f64], lookups: &mut Lookups) -> Result<Output, 
         .into_iter()
         .map(|max| if max > 0.0 { max / TOP } else { 1.0 })
         .collect();
-    let weights: Vec<i8> = divided(&scaled, &scales).map(|x| x as i8).collect();
+    let weights: Vec<i8> = divided(&scaled, &scales, |x| small(x) as i8);
 
     let mut sums = vec![0i64; classes];
     for row in weights.chunks_exact(classes) {
@@ -264,13 +266,32 @@ fn products(rows: &[f32], width: usize, layer: &Layer, from: usize) -> Vec<f64> 
     let weights: Vec<f64> =
         (0..width).flat_map(|i| layer.row(from + i)).map(|&w| w.into()).collect();
     let mut products = vec![0.0; rows.len() / width * columns];
-    for (sums, row) in products.chunks_exact_mut(columns).zip(rows.chunks_exact(width)) {
-        for (&x, weights) in row.iter().zip(weights.chunks_exact(columns)) {
-            let x = f64::from(x);
-            sums.iter_mut().zip(weights).for_each(|(sum, w)| *sum += x * w);
+    let work = Products { rows, width, weights: &weights, columns, products: &mut products };
+    Isa::available()[0].run(work);
+    products
+}
+
+/// The one part of compiling that takes long: 60 million products for the protocol network. Plain
+/// loops, of which the compiler makes vectors; sums stay in the order of the inputs.
+struct Products<'a> {
+    rows: &'a [f32],
+    width: usize,
+    weights: &'a [f64],
+    columns: usize,
+    products: &'a mut [f64],
+}
+
+impl Work for Products<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let rows = self.rows.chunks_exact(self.width);
+        for (sums, row) in self.products.chunks_exact_mut(self.columns).zip(rows) {
+            for (&x, weights) in row.iter().zip(self.weights.chunks_exact(self.columns)) {
+                let x = f64::from(x);
+                sums.iter_mut().zip(weights).for_each(|(sum, w)| *sum += x * w);
+            }
         }
     }
-    products
 }
 
 /// The layer's weights times the scales of its inputs.
@@ -291,9 +312,13 @@ fn column_max(rows: &[f64], columns: usize) -> Vec<f64> {
     max
 }
 
-/// Each column divided by its scale, rounded.
-fn divided(rows: &[f64], scales: &[f64]) -> impl Iterator<Item = f64> {
-    rows.iter().zip(scales.iter().cycle()).map(|(x, scale)| rounded(x / scale))
+/// Each column divided by its scale, as an integer.
+fn divided<T>(rows: &[f64], scales: &[f64], integer: impl Fn(f64) -> T) -> Vec<T> {
+    let mut divided = Vec::with_capacity(rows.len());
+    for row in rows.chunks_exact(scales.len()) {
+        divided.extend(row.iter().zip(scales).map(|(x, scale)| integer(x / scale)));
+    }
+    divided
 }
 
 /// How often `scale` can be halved without falling below `least`; `least` may be 0, where a shift
@@ -310,9 +335,17 @@ fn exponent(x: f64) -> i32 {
     ((x.to_bits() >> 52) & 0x7ff) as i32 - 1023
 }
 
-/// To the nearest integer, of two the even one, up to 2⁵¹. Without SSE4.1 `round_ties_even` is a
-/// call; tables have millions of numbers.
+/// Added to a number, it leaves the nearest integer in the lowest bits, of two the even one: its
+/// unit in the last place is 1.
+const ROUNDING: f64 = 1.5 * (1u64 << 52) as f64;
+
+/// To the nearest integer, of two the even one.
 fn rounded(x: f64) -> f64 {
-    const SHIFTED: f64 = 6_755_399_441_055_744.0; // 1.5 · 2⁵²: its unit in the last place is 1
-    if x.abs() < (1u64 << 51) as f64 { x + SHIFTED - SHIFTED } else { x }
+    if x.abs() < (1u64 << 51) as f64 { x + ROUNDING - ROUNDING } else { x }
+}
+
+/// The same for numbers of up to 31 bits, as the tables' are. Of a loop of it the compiler makes
+/// vectors, which it does not of a conversion that saturates.
+fn small(x: f64) -> i32 {
+    (x + ROUNDING).to_bits() as i32
 }

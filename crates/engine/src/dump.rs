@@ -11,11 +11,14 @@ use crate::{graph, plan};
 /// <https://huggingface.co/docs/safetensors>. Shapes are without padding.
 ///
 /// # Errors
-/// As for [`Network::compile`](crate::Network::compile); trees have no integers to write.
+/// As for [`Network::compile`](crate::Network::compile); what needs no ranges has no
+/// integers to write.
 pub fn dump(onnx: &[u8], ranges: &Ranges) -> Result<Vec<u8>, Error> {
     match graph::plan(&Model::read(onnx)?)? {
-        plan::Kind::Network(plan) => Ok(Tensors::of(&compile(&plan, ranges)?).file()),
-        plan::Kind::Forest(_) => Err(Error::Ranges("trees have none".into())),
+        plan::Kind::Network(plan) if plan.values.is_none() => {
+            Ok(Tensors::of(&compile(&plan, ranges)?).file())
+        }
+        _ => Err(Error::Ranges("a quantised network and trees have none".into())),
     }
 }
 

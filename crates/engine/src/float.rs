@@ -217,27 +217,31 @@ impl Network {
         }
     }
 
-    /// Turns a row of scores into exponentials, in place.
     #[inline(always)]
     fn softmax(&self, scratch: &mut Scratch, row: usize, probabilities: &mut [f32]) -> Answer {
         let Some(scores) = scratch.activations.last_mut() else { return Answer::default() };
         let stride = scores.len() / TILE;
         let scores = &mut scores[row * stride..][..self.classes()];
-        let (mut largest, mut class) = (f32::NEG_INFINITY, 0);
-        for (i, &score) in scores.iter().enumerate() {
-            (largest, class) = if score > largest { (score, i) } else { (largest, class) };
-        }
-        let factor = self.factors[scratch.depths[row]];
-        scores.iter_mut().for_each(|score| *score = exp((*score - largest) * factor));
-        let sum: f32 = scores.iter().sum();
-        for (probability, e) in probabilities.iter_mut().zip(&*scores) {
-            *probability = e / sum;
-        }
-        Answer { class: class as u16, confidence: scores[class] / sum }
+        softmax(scores, self.factors[scratch.depths[row]], probabilities)
     }
 }
 
-/// `to = max(a·weights + bias [+ to], floor)`
+/// Turns scores into exponentials, in place, and into the answer.
+#[inline(always)]
+pub(crate) fn softmax(scores: &mut [f32], factor: f32, probabilities: &mut [f32]) -> Answer {
+    let (mut largest, mut class) = (f32::NEG_INFINITY, 0);
+    for (i, &score) in scores.iter().enumerate() {
+        (largest, class) = if score > largest { (score, i) } else { (largest, class) };
+    }
+    scores.iter_mut().for_each(|score| *score = exp((*score - largest) * factor));
+    let sum: f32 = scores.iter().sum();
+    for (probability, e) in probabilities.iter_mut().zip(&*scores) {
+        *probability = e / sum;
+    }
+    Answer { class: class as u16, confidence: scores[class] / sum }
+}
+
+/// `to = max(a·weights + bias [+ to], floor)`, in tiles that stay in registers.
 #[inline(always)]
 fn multiply<S: Simd>(
     s: S,
@@ -251,73 +255,94 @@ fn multiply<S: Simd>(
     let width = layer.channels.width;
     assert!(rows == 0 || (rows - 1) * stride + layer.inputs <= a.len());
     assert!(rows * width <= to.len());
-    let mut row = 0;
+    let (a, to) = (a.as_ptr(), to.as_mut_ptr());
+    let mut tiles = Tiles { s, layer, a, stride, to, adds };
     // SAFETY: the rows have just been seen to have all inputs and room for all outputs, whose
     // number is padded to whole vectors.
     unsafe {
-        match S::REGISTERS {
-            32 => row = tiles::<S, 8>(s, layer, a, stride, to, row..rows, adds),
-            _ => row = tiles::<S, 4>(s, layer, a, stride, to, row..rows, adds),
-        }
-        tiles::<S, 1>(s, layer, a, stride, to, row..rows, adds);
+        let row = match S::REGISTERS {
+            _ if rows.is_multiple_of(5) => tiles.run::<5, 2>(0, rows),
+            32 => tiles.run::<8, 2>(0, rows),
+            _ => 0,
+        };
+        let row = tiles.run::<4, 2>(row, rows);
+        tiles.run::<1, 4>(row, rows);
     }
 }
 
-/// Tiles of `R` rows and two vectors of columns. Returns the first row that is left.
-///
-/// # Safety
-/// The rows have all inputs, and room for the outputs.
-#[inline(always)]
-unsafe fn tiles<S: Simd, const R: usize>(
+struct Tiles<'a, S> {
     s: S,
-    layer: &Layer,
-    a: &[f32],
+    layer: &'a Layer,
+    a: *const f32,
     stride: usize,
-    to: &mut [f32],
-    rows: std::ops::Range<usize>,
+    to: *mut f32,
     adds: bool,
-) -> usize {
-    const V: usize = 2;
-    let (width, end) = (layer.channels.width, rows.start + rows.len() / R * R);
-    for column in (0..width).step_by(V * S::LANES) {
-        let vectors = V.min((width - column) / S::LANES);
-        for row in (rows.start..end).step_by(R) {
-            // SAFETY: the caller's.
+}
+
+impl<S: Simd> Tiles<'_, S> {
+    /// Tiles of `R` rows and `V` vectors of columns, as many as fit from `row` on. Returns the
+    /// first row that is left.
+    #[inline(always)]
+    unsafe fn run<const R: usize, const V: usize>(&mut self, row: usize, rows: usize) -> usize {
+        let end = row + (rows - row) / R * R;
+        let width = self.layer.channels.width;
+        for row in (row..end).step_by(R) {
+            let mut column = 0;
+            // SAFETY: the caller's; columns end at the width.
             unsafe {
-                let to = to.as_mut_ptr().add(row * width + column);
-                let a = a.as_ptr().add(row * stride);
-                let mut sums = [[s.splat_f(0.0); V]; R];
-                for v in 0..vectors {
-                    let bias = s.load_f(layer.bias.as_ptr().add(column + v * S::LANES));
-                    for r in 0..R {
-                        let more = to.add(r * width + v * S::LANES);
-                        let one = s.splat_f(1.0);
-                        sums[r][v] =
-                            if adds { s.mul_add_f(s.load_f(more), one, bias) } else { bias };
+                while column + V * S::LANES <= width {
+                    self.tile::<R, V>(row, column);
+                    column += V * S::LANES;
+                }
+                while column < width {
+                    self.tile::<R, 1>(row, column);
+                    column += S::LANES;
+                }
+            }
+        }
+        end
+    }
+
+    #[inline(always)]
+    unsafe fn tile<const R: usize, const V: usize>(&mut self, row: usize, column: usize) {
+        let Self { s, layer, stride, .. } = *self;
+        let width = layer.channels.width;
+        let mut sums = [[s.splat_f(0.0); R]; V];
+        // SAFETY: the caller has seen `R` rows with all inputs and `V` vectors of columns.
+        unsafe {
+            let to = self.to.add(row * width + column);
+            let a = self.a.add(row * stride);
+            for v in 0..V {
+                let bias = s.load_f(layer.bias.as_ptr().add(column + v * S::LANES));
+                for r in 0..R {
+                    let more = s.load_f(to.add(r * width + v * S::LANES));
+                    let sum = s.mul_add_f(more, s.splat_f(1.0), bias);
+                    sums[v][r] = if self.adds { sum } else { bias };
+                }
+            }
+            let mut weights = layer.weights.as_ptr().add(column);
+            for input in 0..layer.inputs {
+                let mut w = [s.splat_f(0.0); V];
+                for v in 0..V {
+                    w[v] = s.load_f(weights.add(v * S::LANES));
+                }
+                for r in 0..R {
+                    let a = s.splat_f(*a.add(r * stride + input));
+                    for v in 0..V {
+                        sums[v][r] = s.mul_add_f(a, w[v], sums[v][r]);
                     }
                 }
-                let mut weights = layer.weights.as_ptr().add(column);
-                for input in 0..layer.inputs {
-                    for v in 0..vectors {
-                        let w = s.load_f(weights.add(v * S::LANES));
-                        for r in 0..R {
-                            let a = s.splat_f(*a.add(r * stride + input));
-                            sums[r][v] = s.mul_add_f(a, w, sums[r][v]);
-                        }
-                    }
-                    weights = weights.add(width);
-                }
-                let floor = s.splat_f(layer.floor);
-                for v in 0..vectors {
-                    for r in 0..R {
-                        let to = to.add(r * width + v * S::LANES);
-                        s.store_f(to, s.max_f(sums[r][v], floor));
-                    }
+                weights = weights.add(width);
+            }
+            let floor = s.splat_f(layer.floor);
+            for v in 0..V {
+                for r in 0..R {
+                    let to = to.add(r * width + v * S::LANES);
+                    s.store_f(to, s.max_f(sums[v][r], floor));
                 }
             }
         }
     }
-    end
 }
 
 /// e^x for x ≤ 0, to 2·10⁻⁷: 2 to the whole part of x/ln 2, and a polynomial of the rest (Cephes,

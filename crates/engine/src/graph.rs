@@ -11,9 +11,11 @@ use crate::error::Error;
 use crate::onnx::{Model, Node, Tensor};
 use crate::plan::{Forest, Kind, Layer, Plan};
 use crate::tabulated::{Source, Tabulated};
+use quantised::{Coding, Scale};
 
 mod layers;
 mod numbers;
+mod quantised;
 mod trees;
 
 /// Elements of a series, at most.
@@ -21,15 +23,18 @@ const PLACES_MAX: i64 = 64;
 /// Outputs of a layer, at most.
 const OUTPUTS_MAX: i64 = 4096;
 
+/// Numbers in the tables of all values, at most: 128 MiB while a graph is read.
+const NUMBERS_MAX: usize = 1 << 25;
+
 /// A value of the graph.
 #[derive(Clone)]
-struct Value {
+struct Value<'a> {
     shape: Vec<i64>,
-    what: What,
+    what: What<'a>,
 }
 
 #[derive(Clone)]
-enum What {
+enum What<'a> {
     /// The first input, `[-1, channels, places]`, or its only channel, `[-1, places]`.
     Series,
     /// The second input, `[-1, numbers]`.
@@ -40,6 +45,16 @@ enum What {
     Image(Rc<Tabulated>),
     /// What a first dense layer reads: tables side by side.
     Inputs(Vec<Rc<Tabulated>>),
+    /// `Image` or `Inputs` as bytes.
+    Coded {
+        what: Box<What<'a>>,
+        of: Scale,
+    },
+    /// A quantised constant.
+    Weights {
+        tensor: &'a Tensor,
+        scale: f32,
+    },
     /// The series and the context, side by side.
     Numbers,
     /// Sums of trees.
@@ -63,7 +78,7 @@ enum What {
 /// The pass over the nodes.
 struct Pass<'a> {
     model: &'a Model<'a>,
-    values: HashMap<&'a str, Value>,
+    values: HashMap<&'a str, Value<'a>>,
     channels: i64,
     places: i64,
     context: i64,
@@ -76,9 +91,15 @@ struct Pass<'a> {
     step: usize,
     /// Whether the last layer's ReLU has been seen.
     is_activated: bool,
+    /// Whether what a convolution made has been put in the order of places.
+    is_by_place: bool,
+    /// What the bytes of the last layer stand for, if it is quantised.
+    coding: Option<Coding>,
     scores: Option<Tabulated>,
     inverse_temperatures: Option<Vec<f32>>,
     forest: Option<Forest>,
+    /// In the tables of all values so far.
+    numbers: usize,
 }
 
 /// Reads from a graph what it computes.
@@ -89,6 +110,10 @@ pub(crate) fn plan(model: &Model<'_>) -> Result<Kind, Error> {
             return Err(node.refused("it has more than one output"));
         };
         let value = pass.value(node)?;
+        pass.numbers += value.what.numbers();
+        if pass.numbers > NUMBERS_MAX {
+            return Err(Error::Bounds(format!("'{}': its tables are too large", node.named())));
+        }
         pass.values.insert(output, value);
     }
     pass.finished()
@@ -127,13 +152,16 @@ impl<'a> Pass<'a> {
             layers: vec![],
             step: 0,
             is_activated: false,
+            is_by_place: false,
+            coding: None,
             scores: None,
             inverse_temperatures: None,
             forest: None,
+            numbers: 0,
         })
     }
 
-    fn value(&mut self, node: &Node<'a>) -> Result<Value, Error> {
+    fn value(&mut self, node: &Node<'a>) -> Result<Value<'a>, Error> {
         match (node.domain, node.operator) {
             ("", "Reshape") => self.reshape(node),
             ("", "Transpose") => self.transpose(node),
@@ -150,6 +178,8 @@ impl<'a> Pass<'a> {
             ("", "Conv") => self.conv(node),
             ("", "Gemm") => self.gemm(node),
             ("", "Relu") => self.relu(node),
+            ("", "QuantizeLinear") => self.quantize(node),
+            ("", "DequantizeLinear") => self.dequantize(node),
             ("", "Softmax") => self.softmax(node),
             ("ai.onnx.ml", "TreeEnsembleRegressor") => self.trees(node),
             (domain, other) => Err(node.refused(format!("unknown operator {domain} {other}"))),
@@ -184,11 +214,12 @@ impl<'a> Pass<'a> {
             layers: self.layers,
             scores: self.scores,
             inverse_temperatures,
+            values: self.coding.map(|coding| coding.values()),
         }))
     }
 
     /// The i-th input of a node, which is not a constant.
-    fn input(&self, node: &Node<'a>, i: usize) -> Result<&Value, Error> {
+    fn input(&self, node: &Node<'a>, i: usize) -> Result<&Value<'a>, Error> {
         let name = node.inputs.get(i).copied().unwrap_or_default();
         self.values.get(name).ok_or_else(|| node.refused(format!("nothing known is its input {i}")))
     }
@@ -229,6 +260,28 @@ impl<'a> Pass<'a> {
             _ => return Err(node.refused("its input is not a function of one number")),
         };
         Ok((shape.clone(), table))
+    }
+}
+
+impl What<'_> {
+    fn numbers(&self) -> usize {
+        match self {
+            Self::Table(table) | Self::Image(table) => table.len(),
+            Self::Inputs(tables) => tables.iter().map(|table| table.len()).sum(),
+            Self::Coded { what, .. } => what.numbers(),
+            _ => 0,
+        }
+    }
+
+    /// The same tables with a function applied to each number.
+    fn mapped(self, f: impl Fn(f32) -> f32) -> Self {
+        let mapped = |table: Rc<Tabulated>| Rc::new(table.map(&f));
+        match self {
+            Self::Table(table) => Self::Table(mapped(table)),
+            Self::Image(table) => Self::Image(mapped(table)),
+            Self::Inputs(tables) => Self::Inputs(tables.into_iter().map(mapped).collect()),
+            other => other,
+        }
     }
 }
 

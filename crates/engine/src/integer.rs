@@ -4,14 +4,13 @@
 use crate::Answer;
 use crate::aligned::Aligned;
 use crate::integers::{Integers, Output};
+use crate::layer::{Activate, Layer, Score, multiply};
 use crate::simd::{Isa, LANES_MAX, Simd, Work};
 use crate::tabulated::Lookup;
 
 use first::First;
-use layer::{Activate, Layer, Score, multiply};
 
 mod first;
-mod layer;
 mod softmax;
 
 #[cfg(test)]
@@ -19,10 +18,6 @@ pub(crate) use softmax::POLYNOMIAL;
 
 /// Rows that walk through the layers together.
 const TILE: usize = 32;
-/// Columns of layer 0 and of scores are padded to the longest vector of 16-bit numbers.
-const PAD_WIDE: usize = 32;
-/// Columns of the other layers, to the longest vector of 32-bit numbers.
-const PAD: usize = 16;
 /// The score of columns that are no class: below all that are.
 const NO_CLASS: i32 = -(1 << 28);
 

@@ -8,7 +8,7 @@ use crate::onnx::Model;
 use crate::ranges::Ranges;
 use crate::simd::Isa;
 use crate::trees::{self, Trees};
-use crate::{float, graph, integer, plan};
+use crate::{float, graph, integer, plan, quantised};
 
 /// What a network says about one row.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -42,6 +42,7 @@ pub struct Network {
 enum Kind {
     Integer(Box<integer::Network>),
     Float(Box<float::Network>),
+    Quantised(Box<quantised::Network>),
     Trees(Box<Trees>),
 }
 
@@ -54,24 +55,30 @@ pub struct Scratch {
 enum ScratchKind {
     Integer(Box<integer::Scratch>),
     Float(Box<float::Scratch>),
+    Quantised(Box<quantised::Scratch>),
     Trees(Box<trees::Scratch>),
 }
 
 impl Network {
     /// Compiles a model for the first of the available instruction sets: a network into integers if
-    /// the ranges of its channels are known, else into floats; or trees, which have no ranges.
+    /// the ranges of its channels are known, else into floats. A network that is quantised, and
+    /// trees, need no ranges.
     ///
     /// # Errors
     /// The bytes are no ONNX model, the engine does not know a node, or the ranges do not fit.
     pub fn compile(onnx: &[u8], ranges: Option<&Ranges>) -> Result<Self, Error> {
         let (shape, kind) = match graph::plan(&Model::read(onnx)?)? {
             plan::Kind::Network(plan) => {
-                let kind = match ranges {
-                    Some(ranges) => {
+                let kind = match (ranges, &plan.values) {
+                    (_, Some(values)) => {
+                        let network = quantised::Network::new(&plan, values.clone())?;
+                        Kind::Quantised(Box::new(network))
+                    }
+                    (Some(ranges), None) => {
                         let network = integer::Network::new(&compile(&plan, ranges)?);
                         Kind::Integer(Box::new(network))
                     }
-                    None => Kind::Float(Box::new(float::Network::new(&plan)?)),
+                    (None, None) => Kind::Float(Box::new(float::Network::new(&plan)?)),
                 };
                 let (places, context, classes) = (plan.places, plan.context, plan.classes());
                 (Shape { channels: 1, places, context, classes }, kind)
@@ -95,17 +102,15 @@ impl Network {
         self.isa
     }
 
-    /// The same network with other instructions. The answers of integer networks stay the same to
+    /// Goes on with other instructions. The answers of integer networks stay the same to
     /// the bit, those of floats not; trees have no use for vectors.
-    #[must_use]
-    pub fn with_isa(self, isa: Isa) -> Self {
-        Self { isa, ..self }
+    pub fn set_isa(&mut self, isa: Isa) {
+        self.isa = isa;
     }
 
-    /// The same network with the instructions that were the fastest when tried, which takes this
-    /// long or a little more.
-    #[must_use]
-    pub fn fastest(mut self, trial: Duration) -> Self {
+    /// Goes on with the instructions that are the fastest when tried, which takes this long or a
+    /// little more.
+    pub fn choose_isa(&mut self, trial: Duration) {
         const ROWS: usize = 32;
         let (candidates, start) = (Isa::available(), Instant::now());
         let mut times = vec![Duration::MAX; candidates.len()];
@@ -123,7 +128,7 @@ impl Network {
             }
         }
         let best = times.iter().zip(candidates).min_by_key(|(time, _)| **time);
-        Self { isa: best.map_or(Isa::SCALAR, |(_, isa)| isa), ..self }
+        self.isa = best.map_or(Isa::SCALAR, |(_, isa)| isa);
     }
 
     /// Memory for [`run`](Self::run).
@@ -131,6 +136,7 @@ impl Network {
         let kind = match &self.kind {
             Kind::Integer(network) => ScratchKind::Integer(Box::new(network.scratch())),
             Kind::Float(network) => ScratchKind::Float(Box::new(network.scratch())),
+            Kind::Quantised(network) => ScratchKind::Quantised(Box::new(network.scratch())),
             Kind::Trees(trees) => ScratchKind::Trees(Box::new(trees.scratch())),
         };
         Scratch { shape: self.shape, kind }
@@ -184,6 +190,9 @@ impl Network {
                 network.run(self.isa, scratch, series, context, answers, probabilities);
             }
             (Kind::Float(network), ScratchKind::Float(scratch)) => {
+                network.run(self.isa, scratch, series, context, answers, probabilities);
+            }
+            (Kind::Quantised(network), ScratchKind::Quantised(scratch)) => {
                 network.run(self.isa, scratch, series, context, answers, probabilities);
             }
             (Kind::Trees(trees), ScratchKind::Trees(scratch)) => {

@@ -36,6 +36,8 @@ pub(crate) struct Plan {
     /// What the scores are multiplied by, for each number of elements that are not 0, from 0 to
     /// `places`.
     pub inverse_temperatures: Vec<f32>,
+    /// Of a quantised network, what the bytes of the last layer stand for.
+    pub values: Option<Box<[f32; 256]>>,
 }
 
 /// Decision trees. Their features are the series' numbers, channel by channel, then the context's.
@@ -75,6 +77,22 @@ pub(crate) struct Layer {
     /// `[taps·inputs][outputs]`
     pub weights: Vec<f32>,
     pub bias: Vec<f32>,
+    /// Of a layer of a quantised network, whose inputs and outputs are bytes and whose weights are
+    /// integers; `bias` is then 0.
+    pub bytes: Option<Bytes>,
+}
+
+/// What becomes of a quantised layer's sums:
+/// `table[clamp(round((Σ_i a[i]·weights[i] + bias)·multiplier) + zero, 0, 255)]`, rounded half to
+/// even, the product in floats of 32 bits.
+#[derive(Debug)]
+pub(crate) struct Bytes {
+    pub bias: Vec<i32>,
+    /// What a unit of the sums is.
+    pub sum_scale: f32,
+    pub multiplier: f32,
+    pub zero: i32,
+    pub table: Option<Box<[u8; 256]>>,
 }
 
 impl Plan {

@@ -62,6 +62,11 @@ pub(crate) trait Simd: Copy {
     /// `sums + Σ a·w` over the four bytes of each lane: `a` of 0 to 127, `w` of −127 to 127, so
     /// that no form of the instruction saturates.
     fn dot(self, sums: Self::I, a: Self::I, w: Self::I) -> Self::I;
+    /// The same with `a` of 0 to 255 and `w` of −64 to 64.
+    #[inline(always)]
+    fn dot_bytes(self, sums: Self::I, a: Self::I, w: Self::I) -> Self::I {
+        self.dot(sums, a, w)
+    }
 
     fn splat_16(self, x: i16) -> Self::H;
     /// # Safety

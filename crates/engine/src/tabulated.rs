@@ -58,6 +58,11 @@ impl Tabulated {
         Self { source, row_of: (0..rows.len() as u32).collect(), rows, width: 1 }
     }
 
+    /// How many numbers it holds.
+    pub fn len(&self) -> usize {
+        self.row_of.len() + self.rows.len()
+    }
+
     pub fn map(&self, f: impl Fn(f32) -> f32) -> Self {
         Self { rows: self.rows.iter().map(|&x| f(x)).collect(), ..self.clone_head() }
     }
@@ -69,9 +74,11 @@ impl Tabulated {
 
     /// `clip(x·scale + offset)` side by side for each scale and offset.
     pub fn affine(&self, scales: &[f32], offsets: &[f32]) -> Self {
-        let pairs = || scales.iter().zip(offsets);
-        let rows = self.rows.iter().flat_map(|x| pairs().map(move |(s, o)| x * s + o));
-        Self { rows: rows.collect(), width: scales.len(), ..self.clone_head() }
+        let mut rows = Vec::with_capacity(self.rows.len() * scales.len());
+        for x in &self.rows {
+            rows.extend(scales.iter().zip(offsets).map(|(scale, offset)| x * scale + offset));
+        }
+        Self { rows, width: scales.len(), ..self.clone_head() }
     }
 
     /// Takes the number as an index into rows of `width` numbers. None if one is out of range.

@@ -161,14 +161,15 @@ fn hold_to_reference(integers: &Integers, rows: &[(Vec<f32>, Vec<f32>)]) {
 }
 
 #[test]
-fn floats_answer_as_onnx_runtime_does() {
-    for name in NETWORKS {
+fn floats_and_quantised_networks_answer_as_onnx_runtime_does() {
+    for name in NETWORKS.into_iter().chain(["protocol-int8", "app-id-k10-int8"]) {
         let (plan, expected) = (plan(name), csv(name, "outputs.csv"));
         let rows = goldens(name, &plan);
         let series: Vec<f32> = rows.iter().flat_map(|(series, _)| series).copied().collect();
         let context: Vec<f32> = rows.iter().flat_map(|(_, context)| context).copied().collect();
         for isa in Isa::available() {
-            let network = Network::compile(&model(name), None).unwrap().with_isa(isa);
+            let mut network = Network::compile(&model(name), None).unwrap();
+            network.set_isa(isa);
             let (places, numbers, classes) = (plan.places, plan.context, plan.classes());
             let mut scratch = network.scratch();
             let (mut at, mut size) = (0, 1);
@@ -285,13 +286,23 @@ fn some_plan(widths: &[usize], convolutions: usize, places: usize, seed: u64) ->
         let taps = if i < convolutions { 3 } else { 1 };
         let scale = 3.0 / ((taps * inputs) as f32).sqrt();
         let (weights, bias) = (numbers(taps * inputs * outputs, scale), numbers(outputs, 0.3));
-        layers.push(Layer { name: i.to_string(), taps, outputs, weights, bias });
+        layers.push(Layer { name: i.to_string(), taps, outputs, weights, bias, bytes: None });
         inputs = outputs;
     }
     let scores = number.gather(numbers(inputs * 10, 1.0), inputs);
     let inverse_temperatures = numbers(places + 1, 0.9).iter().map(|x| x + 1.0).collect();
     let codes_at = parts.len() / 2;
-    Plan { places, context: 2, codes, codes_at, parts, layers, scores, inverse_temperatures }
+    Plan {
+        places,
+        context: 2,
+        codes,
+        codes_at,
+        parts,
+        layers,
+        scores,
+        inverse_temperatures,
+        values: None,
+    }
 }
 
 proptest! {
@@ -329,7 +340,7 @@ proptest! {
         let ranges: Vec<_> = plan.hidden().iter().map(|layer| {
             (layer.name.clone(), vec![1.5; layer.outputs])
         }).collect();
-        if let Ok(integers) = compile(&plan, &ranges.into()) {
+        if let (Ok(integers), None) = (compile(&plan, &ranges.into()), plan.values) {
             hold_to_reference(&integers, &rows);
         }
     }

@@ -6,6 +6,7 @@
 //! [`rounds`] repeats and interleaves measurements. Each experiment has a file of its own; its
 //! [`report`] is printed, and `figures/` draws it.
 
+mod engine;
 mod flood;
 mod frames;
 mod headline;
@@ -40,6 +41,7 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
         BenchName::Walk => walk::run(args),
         BenchName::Headline => headline::run(args),
         BenchName::Lookup => lookup::run(args),
+        BenchName::Engine => engine::run(args),
         BenchName::Flood => flood::run(args),
         BenchName::Sweep => sweep::run(args),
         BenchName::Analytics => series::analytics(args),

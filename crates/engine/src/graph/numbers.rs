@@ -15,15 +15,31 @@ const INT64: i64 = 7;
 
 impl<'a> Pass<'a> {
     /// The first axis stays the batch; the others multiply to what they were.
-    pub(super) fn reshape(&self, node: &Node<'a>) -> Result<Value, Error> {
+    pub(super) fn reshape(&mut self, node: &Node<'a>) -> Result<Value<'a>, Error> {
         node.knows(&[])?;
-        let Value { shape, what } = self.input(node, 0)?;
+        let Value { shape, what } = self.input(node, 0)?.clone();
         let wanted = self.integers(node, 1)?;
+        // The quantised CNN has the batch where an image has its height.
+        match (&what, wanted, &shape[..]) {
+            (What::Table(table), [1, -1, places, width], [-1, numbers])
+                if *places == self.places
+                    && table.width as i64 == *width
+                    && places.checked_mul(*width) == Some(*numbers) =>
+            {
+                return Ok(Value { shape: wanted.to_vec(), what });
+            }
+            (&What::Layer { step }, [-1, numbers], [1, -1, places, channels])
+                if step == self.step && places * channels == *numbers =>
+            {
+                return Ok(self.step(wanted.to_vec()));
+            }
+            _ => {}
+        }
         let product = |axes: &[i64]| axes.iter().try_fold(1i64, |all, &axis| all.checked_mul(axis));
         let [-1, axes @ ..] = wanted else {
             return Err(node.refused("it does not keep the rows of the batch"));
         };
-        if axes.iter().any(|&axis| axis < 1) || product(axes) != product(&shape[1..]) {
+        if axes.iter().any(|&axis| axis < 1) || product(axes) != shape.get(1..).and_then(product) {
             return Err(node.refused(format!("{shape:?} does not become {wanted:?}")));
         }
         let what = match what {
@@ -35,30 +51,36 @@ impl<'a> Pass<'a> {
             What::Context if matches!(axes, [] | [1]) => {
                 What::Table(Rc::new(Tabulated::identity(Source::Context(0))))
             }
-            What::Table(table) if shape.len() > 2 && axes.len() == 1 => {
-                What::Inputs(vec![Rc::clone(table)])
-            }
+            What::Table(table) if shape.len() > 2 && axes.len() == 1 => What::Inputs(vec![table]),
             _ => return Err(node.refused("the engine does not know this reshape")),
         };
         Ok(Value { shape: wanted.to_vec(), what })
     }
 
-    /// `[-1, places, code]` becomes `[-1, code, places]`.
-    pub(super) fn transpose(&self, node: &Node<'a>) -> Result<Value, Error> {
+    /// `[-1, places, code]` becomes `[-1, code, places]`, and what a convolution made is put in the
+    /// order of places, in which the engine has it anyway.
+    pub(super) fn transpose(&mut self, node: &Node<'a>) -> Result<Value<'a>, Error> {
         node.knows(&["perm"])?;
-        match self.input(node, 0)? {
-            Value { shape, what: What::Table(table) }
-                if shape.len() == 3 && node.numbers("perm") == Some(&[0, 2, 1]) =>
+        let Value { shape, what } = self.input(node, 0)?.clone();
+        match (what, node.numbers("perm"), &shape[..]) {
+            (What::Table(table), Some([0, 2, 1]), &[rows, places, code]) => {
+                Ok(Value { shape: vec![rows, code, places], what: What::Image(table) })
+            }
+            (What::Table(table), Some([0, 3, 1, 2]), &[1, rows, places, code]) => {
+                Ok(Value { shape: vec![1, code, rows, places], what: What::Image(table) })
+            }
+            (What::Layer { step }, Some([0, 2, 3, 1]), &[1, channels, rows, places])
+                if step == self.step =>
             {
-                let shape = vec![-1, shape[2], shape[1]];
-                Ok(Value { shape, what: What::Image(Rc::clone(table)) })
+                self.is_by_place = true;
+                Ok(self.step(vec![1, rows, places, channels]))
             }
             _ => Err(node.refused("the engine does not know this order of axes")),
         }
     }
 
     /// `[-1, code, places]` becomes `[-1, code, 1, places]`.
-    pub(super) fn unsqueeze(&self, node: &Node<'a>) -> Result<Value, Error> {
+    pub(super) fn unsqueeze(&self, node: &Node<'a>) -> Result<Value<'a>, Error> {
         node.knows(&[])?;
         let axes = self.integers(node, 1)?;
         match self.input(node, 0)? {
@@ -71,7 +93,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Puts inputs of the first layer side by side.
-    pub(super) fn concat(&self, node: &Node<'a>) -> Result<Value, Error> {
+    pub(super) fn concat(&self, node: &Node<'a>) -> Result<Value<'a>, Error> {
         node.knows(&["axis"])?;
         if node.number("axis") != Some(1) {
             return Err(node.refused("it does not join along the second axis"));
@@ -104,7 +126,7 @@ impl<'a> Pass<'a> {
         Ok(Value { shape: vec![-1, width], what: What::Inputs(parts) })
     }
 
-    pub(super) fn clip(&self, node: &Node<'a>) -> Result<Value, Error> {
+    pub(super) fn clip(&self, node: &Node<'a>) -> Result<Value<'a>, Error> {
         node.knows(&[])?;
         let (low, high) = (self.float(node, 1)?, self.float(node, 2)?);
         if low.is_nan() || high.is_nan() || low > high {
@@ -117,13 +139,13 @@ impl<'a> Pass<'a> {
         self.mapped(node, |x| x.clamp(low, high))
     }
 
-    pub(super) fn abs(&self, node: &Node<'a>) -> Result<Value, Error> {
+    pub(super) fn abs(&self, node: &Node<'a>) -> Result<Value<'a>, Error> {
         node.knows(&[])?;
         self.mapped(node, f32::abs)
     }
 
     /// To an integer, by cutting off the fraction, or back to a float.
-    pub(super) fn cast(&self, node: &Node<'a>) -> Result<Value, Error> {
+    pub(super) fn cast(&self, node: &Node<'a>) -> Result<Value<'a>, Error> {
         node.knows(&["to"])?;
         match (node.number("to"), self.input(node, 0)?) {
             (Some(INT32 | INT64), count @ Value { what: What::Count, .. }) => Ok(count.clone()),
@@ -135,13 +157,17 @@ impl<'a> Pass<'a> {
     }
 
     /// A function of one integer, then another one.
-    pub(super) fn mapped(&self, node: &Node<'a>, f: impl Fn(f32) -> f32) -> Result<Value, Error> {
+    pub(super) fn mapped(
+        &self,
+        node: &Node<'a>,
+        f: impl Fn(f32) -> f32,
+    ) -> Result<Value<'a>, Error> {
         let (shape, table) = self.table(node, 0)?;
         Ok(Value { shape, what: What::Table(Rc::new(table.map(f))) })
     }
 
     /// A part of an input, or a look-up in a constant.
-    pub(super) fn gather(&mut self, node: &Node<'a>) -> Result<Value, Error> {
+    pub(super) fn gather(&mut self, node: &Node<'a>) -> Result<Value<'a>, Error> {
         node.knows(&["axis"])?;
         match (self.input(node, 0), node.number("axis").unwrap_or(0)) {
             (Ok(value), 1) => self.part(node, value),
@@ -151,12 +177,13 @@ impl<'a> Pass<'a> {
     }
 
     /// A channel of the series or a number of the context.
-    fn part(&self, node: &Node<'a>, Value { shape, what }: &Value) -> Result<Value, Error> {
+    fn part(&self, node: &Node<'a>, Value { shape, what }: &Value<'a>) -> Result<Value<'a>, Error> {
         let at = self.constant(node, 1)?;
         let Some(&[index]) = at.integers() else {
             return Err(node.refused("it takes more than one channel or number"));
         };
-        if !(0..shape[1]).contains(&index) {
+        let count = shape.get(1).copied().unwrap_or_default();
+        if !(0..count).contains(&index) {
             return Err(node.refused("it takes a channel or number that is not there"));
         }
         let source = match what {
@@ -170,7 +197,7 @@ impl<'a> Pass<'a> {
         Ok(Value { shape, what: What::Table(Rc::new(Tabulated::identity(source))) })
     }
 
-    fn look_up(&mut self, node: &Node<'a>) -> Result<Value, Error> {
+    fn look_up(&mut self, node: &Node<'a>) -> Result<Value<'a>, Error> {
         let constant = self.constant(node, 0)?;
         if let Value { shape, what: What::Count } = self.input(node, 1)? {
             let factors = constant.floats().filter(|_| constant.shape.len() == 1);
@@ -206,7 +233,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Counts the elements that are there.
-    pub(super) fn reduce_sum(&self, node: &Node<'a>) -> Result<Value, Error> {
+    pub(super) fn reduce_sum(&self, node: &Node<'a>) -> Result<Value<'a>, Error> {
         node.knows(&["keepdims"])?;
         let (shape, table) = self.table(node, 0)?;
         let is_count = shape == [-1, self.places]

@@ -31,7 +31,7 @@ const FEATURES_MAX: i64 = 127;
 const CLASSES_MAX: i64 = 1024;
 
 impl<'a> Pass<'a> {
-    pub(super) fn trees(&mut self, node: &Node<'a>) -> Result<Value, Error> {
+    pub(super) fn trees(&mut self, node: &Node<'a>) -> Result<Value<'a>, Error> {
         node.knows(&KNOWN)?;
         let features = self.channels.saturating_mul(self.places).saturating_add(self.context);
         let (shape, is_whole) = match self.input(node, 0)? {
@@ -72,7 +72,7 @@ impl<'a> Pass<'a> {
         node: &Node<'a>,
         table: &Tensor,
         shape: Vec<i64>,
-    ) -> Result<Value, Error> {
+    ) -> Result<Value<'a>, Error> {
         let scores = table.floats().filter(|_| table.shape.len() == 1);
         let scores = scores.ok_or_else(|| node.refused("its table is no list of scores"))?;
         let Some(forest) = self.forest.as_mut().filter(|forest| forest.scores.is_empty()) else {

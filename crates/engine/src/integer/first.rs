@@ -3,10 +3,10 @@
 // Vectors and rows are counted: loops over arrays of them read better with their numbers.
 #![allow(clippy::needless_range_loop)]
 
-use super::PAD_WIDE;
 use crate::aligned::Aligned;
 use crate::channels::Channels;
 use crate::integers::{Integers, Kind};
+use crate::layer::PAD_WIDE;
 use crate::simd::Simd;
 
 pub(super) struct First {

@@ -65,6 +65,19 @@ macro_rules! neon {
                     vdupq_n_s32(from.cast::<i32>().read_unaligned())
                 }
                 fn dot($sums: int32x4_t, $a: int32x4_t, $w: int32x4_t) -> int32x4_t $dot
+                fn dot_bytes(sums: int32x4_t, a: int32x4_t, w: int32x4_t) -> int32x4_t {
+                    // There is no product of bytes with and without a sign before Armv8.6.
+                    let (a, w) = (vreinterpretq_u8_s32(a), vreinterpretq_s8_s32(w));
+                    let a_low = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(a)));
+                    let a_high = vreinterpretq_s16_u16(vmovl_high_u8(a));
+                    let (w_low, w_high) = (vmovl_s8(vget_low_s8(w)), vmovl_high_s8(w));
+                    let first = vmull_s16(vget_low_s16(a_low), vget_low_s16(w_low));
+                    let second = vmull_high_s16(a_low, w_low);
+                    let third = vmull_s16(vget_low_s16(a_high), vget_low_s16(w_high));
+                    let fourth = vmull_high_s16(a_high, w_high);
+                    let (low, high) = (vpaddq_s32(first, second), vpaddq_s32(third, fourth));
+                    vaddq_s32(sums, vpaddq_s32(low, high))
+                }
                 fn splat_16(x: i16) -> int16x8_t { vdupq_n_s16(x) }
                 #[memory] fn load_16(from: *const i16) -> int16x8_t { vld1q_s16(from) }
                 #[memory] fn load_8(from: *const i8) -> int16x8_t { vmovl_s8(vld1_s8(from)) }

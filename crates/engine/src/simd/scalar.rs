@@ -18,7 +18,7 @@ impl Simd for Scalar {
     type F = [f32; 4];
 
     const LANES: usize = 4;
-    const REGISTERS: usize = 16;
+    const REGISTERS: usize = 0;
 
     super::instructions! {
         fn splat(x: i32) -> [i32; 4] { [x; 4] }

@@ -60,6 +60,8 @@ pub enum BenchName {
     Headline,
     /// Look-up and update in the flow table alone
     Lookup,
+    /// The engine against ONNX Runtime, by model, batch and instruction set
+    Engine,
     /// Adversarial traffic: floods and hash collisions
     Flood,
     /// Cost of flow expiry per poll

@@ -5,15 +5,19 @@
 
 use std::hint::black_box;
 
-use super::{PAD, PAD_WIDE};
 use crate::aligned::Aligned;
 use crate::channels::Channels;
 use crate::integers::Hidden;
 use crate::simd::Simd;
 
+/// Columns of layer 0 and of scores are padded to the longest vector of 16-bit numbers.
+pub(crate) const PAD_WIDE: usize = 32;
+/// Columns of the other layers, to the longest vector of 32-bit numbers.
+const PAD: usize = 16;
+
 /// Weights as the kernels read them: `[inputs/4][outputs][4]`, so that a vector holds four inputs
 /// of `LANES` outputs.
-pub(super) struct Layer {
+pub(crate) struct Layer {
     inputs: usize,
     channels: Channels,
     is_convolution: bool,
@@ -78,7 +82,10 @@ impl Layer {
 }
 
 /// What becomes of the sums of a tile.
-pub(super) trait Finish<S: Simd> {
+pub(crate) trait Finish<S: Simd> {
+    /// Whether activations have 8 bits, and weights then 7.
+    const ARE_BYTES: bool = false;
+
     /// What is the same for all rows of a vector of columns.
     type Columns: Copy;
 
@@ -91,7 +98,7 @@ pub(super) trait Finish<S: Simd> {
 }
 
 /// Activations: `clamp(sums >> shifts, 0, 127)` as bytes.
-pub(super) struct Activate<'a> {
+pub(crate) struct Activate<'a> {
     shifts: &'a Aligned<i32>,
     to: &'a mut [u8],
     stride: usize,
@@ -124,7 +131,7 @@ impl<S: Simd> Finish<S> for Activate<'_> {
 }
 
 /// Scores: `((sums·multipliers + 2^(shift−1)) >> shift) + scores`.
-pub(super) struct Score<'a> {
+pub(crate) struct Score<'a> {
     multipliers: &'a Aligned<i32>,
     shift: i32,
     scores: &'a Aligned<i32>,
@@ -178,7 +185,7 @@ impl<S: Simd> Finish<S> for Score<'_> {
 /// many rows: 5 or 10 places of a convolution, 8 rows of a batch. What remains is done by four,
 /// by two, then alone.
 #[inline(always)]
-pub(super) fn multiply<S: Simd, F: Finish<S>>(
+pub(crate) fn multiply<S: Simd, F: Finish<S>>(
     s: S,
     layer: &Layer,
     a: &[u8],
@@ -198,11 +205,14 @@ pub(super) fn multiply<S: Simd, F: Finish<S>>(
             (_, 8) if rows.is_multiple_of(5) => row = tiles.run::<5, 2>(row, rows),
             _ => {}
         }
-        row = match S::REGISTERS {
-            32 => tiles.run::<4, 4>(row, rows),
-            _ => tiles.run::<4, 2>(row, rows),
-        };
-        row = tiles.run::<2, 4>(row, rows);
+        // Plain code has no registers for tiles, and is twice as fast without.
+        if S::REGISTERS >= 16 {
+            row = match S::REGISTERS {
+                32 => tiles.run::<4, 4>(row, rows),
+                _ => tiles.run::<4, 2>(row, rows),
+            };
+            row = tiles.run::<2, 4>(row, rows);
+        }
         while row < rows {
             tiles.row(row);
             row += 1;
@@ -264,7 +274,7 @@ impl<S: Simd, F: Finish<S>> Tiles<'_, S, F> {
                 for r in 0..R {
                     let a = s.broadcast_bytes(a.add(r * stride + input));
                     for v in 0..V {
-                        sums[v][r] = s.dot(sums[v][r], a, w[v]);
+                        sums[v][r] = self.dot(sums[v][r], a, w[v]);
                     }
                 }
                 weights = weights.add(layer.width() * 4);
@@ -277,6 +287,11 @@ impl<S: Simd, F: Finish<S>> Tiles<'_, S, F> {
                 }
             }
         }
+    }
+
+    #[inline(always)]
+    fn dot(&self, sums: S::I, a: S::I, w: S::I) -> S::I {
+        if F::ARE_BYTES { self.s.dot_bytes(sums, a, w) } else { self.s.dot(sums, a, w) }
     }
 
     /// One row, in as many vectors of columns at a time as divide its width.
@@ -319,7 +334,7 @@ impl<S: Simd, F: Finish<S>> Tiles<'_, S, F> {
                         let a = s.broadcast_bytes(a.add(input + 4 * half));
                         for v in 0..V {
                             let w = s.load(weights.add(v * S::LANES * 4).cast());
-                            sums[v] = s.dot(sums[v], a, w);
+                            sums[v] = self.dot(sums[v], a, w);
                         }
                         weights = weights.add(layer.width() * 4);
                     }
