@@ -38,7 +38,7 @@ pub struct GoldenReport {
     /// Samples whose most likely class differs.
     pub argmax_differences: usize,
     /// The largest difference that counts as agreement: the [`golden_tolerance`] of the bundle's
-    /// precision, or that of a device of integers.
+    /// precision, or the one for a device of integers.
     pub tolerance: f32,
 }
 

@@ -17,9 +17,10 @@
 //!
 //! [`open`] makes a device of any [`Provider`]: ONNX Runtime's providers ([`onnx`], with the Cargo
 //! feature `ort`) run the bundle, the device `native` runs it on the crate `engine`, and
-//! [`SimulatedDevice`] takes the time that a profile says and runs no model. Two more devices wrap another one: [`ThreadedDevice`] runs it on its own thread,
-//! [`FaultyDevice`] injects faults. [`check_golden`] compares a device's outputs with the outputs
-//! in its bundle, and [`profile`] measures how long a device takes.
+//! [`SimulatedDevice`] takes the time that a profile says and runs no model. Two more devices wrap
+//! another one: [`ThreadedDevice`] runs it on its own thread, [`FaultyDevice`] injects faults.
+//! [`check_golden`] compares a device's outputs with the outputs in its bundle, and [`profile`]
+//! measures how long a device takes.
 //!
 //! This crate knows nothing of packets, flows, batching policies or configuration files, and of
 //! the other crates only `engine`. It knows features by name only.

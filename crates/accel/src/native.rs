@@ -106,7 +106,7 @@ impl NativeDevice {
         self.results.clear();
         for (row, answer) in answers.iter().enumerate() {
             let (class, value) = (usize::from(answer.class), answer.confidence);
-            // Only floats can go wrong, such as those of a model with NaN among its weights.
+            // Only floats can go wrong, as in a model with NaN among its weights.
             if !is_probability(value) {
                 return Err(DeviceError::NotAProbability { row, class, value });
             }

@@ -1,5 +1,5 @@
-//! Writes the integers of a compiled network in the form of safetensors: eight bytes with the length
-//! of a header in JSON, the header, the numbers.
+//! Writes the integers of a compiled network in the form of safetensors: eight bytes with the
+//! length of a JSON header, the header, the numbers.
 //!
 //!     cargo run -p engine --example dump -- MODEL.onnx RANGES.csv OUT
 //!

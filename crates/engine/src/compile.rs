@@ -344,7 +344,7 @@ fn rounded(x: f64) -> f64 {
     if x.abs() < (1u64 << 51) as f64 { x + ROUNDING - ROUNDING } else { x }
 }
 
-/// The same for numbers of up to 31 bits, as the tables' are. Of a loop of it the compiler makes
+/// The same for numbers of up to 31 bits, as the tables' are. The compiler turns a loop of it into
 /// vectors, which it does not of a conversion that saturates.
 fn small(x: f64) -> i32 {
     (x + ROUNDING).to_bits() as i32

@@ -1,6 +1,6 @@
 //! Runs a network in floats of 32 bits: what remains where no ranges are known.
 //!
-//! Nothing is folded, for tables of floats would be four times as large as those of integers. Sums
+//! Nothing is folded, for tables of floats would be four times as large as tables of integers. Sums
 //! are made in the order of the inputs, with one rounding for each product and sum where the
 //! processor can, so that the last bits depend on the instruction set.
 

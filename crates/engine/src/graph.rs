@@ -67,8 +67,8 @@ enum What<'a> {
     Count,
     /// A factor for each count.
     Factors(Vec<f32>),
-    /// The last layer so far, after so many steps of the graph. A second reader of an earlier step
-    /// would be a branch, which the engine does not know.
+    /// The last layer so far, and the number of graph steps before it. A second reader of an
+    /// earlier step would be a branch, which the engine does not know.
     Layer {
         step: usize,
     },

@@ -42,14 +42,14 @@ pub(crate) struct Network {
 
 /// Memory for the rows of a tile.
 pub(crate) struct Scratch {
-    /// Of each element where it stands in the look-up of codes.
+    /// Index of each element in the look-up of codes.
     places: Vec<i32>,
     /// Where in the tables of layer 0 each element's code stands.
     codes: Vec<u32>,
     depths: [usize; TILE],
-    /// Of each row the row of each look-up.
+    /// For each row, the row of each look-up.
     rows: Vec<usize>,
-    /// Of each row where its scores begin.
+    /// Where each row's scores begin.
     scores_at: [usize; TILE],
     /// What each layer made. Places beyond the ends of a series stay 0.
     activations: Vec<Aligned<u8>>,

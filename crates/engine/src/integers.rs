@@ -62,7 +62,7 @@ pub(crate) enum Kind {
     },
 }
 
-/// A layer between activations: `clamp((Σ_i a[i]·weights[i] + bias) >> shifts, 0, 127)`. Of a
+/// A layer between activations: `clamp((Σ_i a[i]·weights[i] + bias) >> shifts, 0, 127)`. In a
 /// convolution (3 taps), `a` are the activations of the place before, the place and the place
 /// after, 0 beyond the ends.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,6 +98,6 @@ pub(crate) struct Output {
     pub lookup: Option<usize>,
     /// `[rows][classes]`, the bias included.
     pub scores: Vec<i32>,
-    /// Of each depth, Q15.
+    /// By depth, Q15.
     pub temperatures: Vec<i16>,
 }

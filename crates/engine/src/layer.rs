@@ -135,7 +135,7 @@ pub(crate) struct Score<'a> {
     multipliers: &'a Aligned<i32>,
     shift: i32,
     scores: &'a Aligned<i32>,
-    /// Of each row where its scores begin.
+    /// Where each row's scores begin.
     at: &'a [usize],
     to: &'a mut Aligned<i32>,
 }

@@ -14,11 +14,11 @@
 //! * `onnx` reads the file, and `graph` matches its nodes, in one pass, with what is known: a
 //!   **plan**. What happens to one integer of the input before the first layer becomes a table
 //!   (`tabulated`), so that it needs no code here.
-//! * `compile` makes integers of a plan and of the [`Ranges`] that the trainer measured. **What they
-//!   mean, and why, stands in `integers`**: read it first. `dump` writes them for the trainer's
-//!   reference, which computes the same answers in NumPy.
-//! * `integer` runs them, 32 rows at a time: sums of tables, products of bytes in tiles that stay in
-//!   registers, a softmax in 16 bits.
+//! * `compile` makes integers of a plan and of the [`Ranges`] that the trainer measured. **What
+//!   they mean, and why, stands in `integers`**: read it first. `dump` writes them for the
+//!   trainer's reference, which computes the same answers in NumPy.
+//! * `integer` runs them, 32 rows at a time: sums of tables, products of bytes in tiles that stay
+//!   in registers, a softmax in 16 bits.
 //! * `quantised` runs a network that ONNX's tools have quantised, with ONNX Runtime's own integers;
 //!   `float` one without ranges; `trees` run trees.
 //! * `simd` has one trait for vectors, and a file for each instruction set ([`Isa`]). Kernels are
@@ -26,8 +26,8 @@
 //!   against `reference`, plain loops that say what is meant.
 //!
 //! Against ONNX Runtime with one thread (`fenxi-lab bench engine`, EPYC 9004 with AVX-512 VNNI), in
-//! batches of 1 and 256: the protocol network is 87 and 8.5 times faster, CNNs 11 and 5 times, trees
-//! 20 and 3 times. Compiling takes 5 to 70 ms.
+//! batches of 1 and 256: the protocol network is 87 and 8.5 times faster, CNNs 11 and 5 times,
+//! trees 20 and 3 times. Compiling takes 5 to 70 ms.
 
 mod aligned;
 mod channels;

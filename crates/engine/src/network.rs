@@ -103,7 +103,7 @@ impl Network {
     }
 
     /// Goes on with other instructions. The answers of integer networks stay the same to
-    /// the bit, those of floats not; trees have no use for vectors.
+    /// the bit, and of floats they do not; trees have no use for vectors.
     pub fn set_isa(&mut self, isa: Isa) {
         self.isa = isa;
     }

@@ -36,7 +36,7 @@ pub(crate) struct Plan {
     /// What the scores are multiplied by, for each number of elements that are not 0, from 0 to
     /// `places`.
     pub inverse_temperatures: Vec<f32>,
-    /// Of a quantised network, what the bytes of the last layer stand for.
+    /// What the bytes of a quantised network's last layer stand for.
     pub values: Option<Box<[f32; 256]>>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Forest {
     pub trees: Vec<Vec<TreeNode>>,
     /// The score of each sum of steps; it reaches to the largest sum that the trees can make.
     pub scores: Vec<f32>,
-    /// As a network's; the depth is that of channel 0.
+    /// As a network's; channel 0 gives the depth.
     pub inverse_temperatures: Vec<f32>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Layer {
     /// `[taps·inputs][outputs]`
     pub weights: Vec<f32>,
     pub bias: Vec<f32>,
-    /// Of a layer of a quantised network, whose inputs and outputs are bytes and whose weights are
+    /// In a layer of a quantised network, whose inputs and outputs are bytes and whose weights are
     /// integers; `bias` is then 0.
     pub bytes: Option<Bytes>,
 }

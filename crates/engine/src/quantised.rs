@@ -44,7 +44,7 @@ pub(crate) struct Scratch {
 
 /// A function of one integer.
 struct Table<T> {
-    /// Of a table of the context, the number that it reads.
+    /// The number that a table of the context reads.
     column: usize,
     lookup: Lookup,
     rows: Vec<T>,

@@ -12,7 +12,7 @@ pub(crate) struct Floats<'a> {
     plan: &'a Plan,
     elements: Lookup,
     codes: Vec<f32>,
-    /// Of each part: column, look-up, rows, width, first row of the weights.
+    /// For each part: column, look-up, rows, width, first row of the weights.
     parts: Vec<(usize, Lookup, Vec<f32>, usize, usize)>,
     scores: Option<(usize, Lookup, Vec<f32>)>,
 }

@@ -123,7 +123,8 @@ pub(crate) trait Simd: Copy {
 /// are calls of intrinsics, which have no other precondition than the instruction set and, of loads
 /// and stores, what the trait asks for.
 macro_rules! instructions {
-    ($($(#[$unsafe:ident])? fn $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)? $body:block)*) => {
+    ($($(#[$unsafe:ident])? fn $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)?
+        $body:block)*) => {
         $($crate::simd::instructions!(@ $($unsafe)? $name ($($arg: $type),*) ($($out)?) $body);)*
     };
     (@ memory $name:ident ($($arg:ident: $type:ty),*) ($($out:ty)?) $body:block) => {

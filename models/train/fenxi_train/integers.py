@@ -51,7 +51,7 @@ class Comparison:
         self.folds.append((net, train, test))
 
     def integers(self, net, train, temperatures):
-        """Those of one fold's network; none if such graphs have none."""
+        """The ranges of one fold's network; none if such graphs have none."""
         input, taught = self.flows.input, self.flows.take(train)
         by_count = calibrate.by_count(input.depths, temperatures, input.k)
         model = graph.model(net.nets, by_count, "fold")

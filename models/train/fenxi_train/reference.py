@@ -77,7 +77,7 @@ class Graph:
 
     def inputs_of(self, value, *operators):
         """Inputs of the node that makes a value, after checking its kind.  Several operators are a
-        chain whose last one makes the value; then the inputs are those of the first."""
+        chain whose last one makes the value; then the inputs are the first node's."""
         for operator in reversed(operators):
             if not self.is_made_by(value, operator):
                 found = self.nodes[value].op_type if value in self.nodes else "an input"
@@ -192,7 +192,7 @@ def element_codes(graph, value):
 
 
 def compiled(net, ranges):
-    """All integers by name.  `ranges` are those of each layer by the name of its output."""
+    """All integers by name.  `ranges` is by layer, by the name of its output."""
     first, *others = net.layers
     made = {"elements": net.row}
     fold = first_convolution if first.weights.ndim == 3 else first_matrix

@@ -1,6 +1,6 @@
 """A network in 8 bits as ONNX Runtime computes it, in numpy: whole numbers up to its scores.
 
-Between a QuantizeLinear and the next one all is whole numbers: sums of products, and a bias in
+Between a QuantizeLinear and the next one everything is whole numbers: sums of products, and a bias in
 their unit.  A sum becomes a byte by one multiplication in float32, rounded to the even of two.
 """
 

@@ -9,7 +9,8 @@ use crate::error::Error;
 use crate::onnx::{Data, Node, Tensor};
 use crate::plan::Bytes;
 
-/// Weights beyond this could saturate where two products are added in 16 bits; the tools keep to it.
+/// Weights beyond this could saturate where two products are added in 16 bits; the tools keep to
+/// it.
 const WEIGHT_MAX: i8 = 64;
 /// Biases stay within this, so that sums fit.
 const BIAS_MAX: i64 = 1 << 30;

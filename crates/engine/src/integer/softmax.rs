@@ -7,7 +7,7 @@ use crate::simd::Simd;
 pub(crate) const POLYNOMIAL: [i16; 4] = [32_767, -22_645, 7556, -1295];
 
 /// The class of the largest score, and the sum of all exponentials in Q15, which is at least 32767.
-/// `is_class` masks columns that are no class; `exponentials` takes those of all columns.
+/// `is_class` masks columns that are no class; `exponentials` takes one per column.
 #[inline(always)]
 pub(super) fn softmax<S: Simd>(
     s: S,

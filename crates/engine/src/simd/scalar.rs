@@ -91,8 +91,12 @@ impl Simd for Scalar {
         fn mul_add_f(a: [f32; 4], b: [f32; 4], c: [f32; 4]) -> [f32; 4] {
             from_fn(|i| a[i] * b[i] + c[i])
         }
-        fn max_f(a: [f32; 4], b: [f32; 4]) -> [f32; 4] { zip(a, b, |a, b| if a > b { a } else { b }) }
-        fn min_f(a: [f32; 4], b: [f32; 4]) -> [f32; 4] { zip(a, b, |a, b| if a < b { a } else { b }) }
+        fn max_f(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+            zip(a, b, |a, b| if a > b { a } else { b })
+        }
+        fn min_f(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+            zip(a, b, |a, b| if a < b { a } else { b })
+        }
         fn truncate(x: [f32; 4], low: [f32; 4], high: [f32; 4]) -> [i32; 4] {
             from_fn(|i| if x[i].is_nan() { 0 } else { x[i].max(low[i]).min(high[i]) as i32 })
         }

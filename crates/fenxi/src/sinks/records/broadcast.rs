@@ -69,8 +69,8 @@ struct State {
 }
 
 impl Broadcaster {
-    /// Starts to accept readers on `listener`, a bounded number at a time; each may be `backlog` bytes
-    /// behind.
+    /// Starts to accept readers on `listener`, a bounded number at a time; each may be `backlog`
+    /// bytes behind.
     pub fn start(
         listener: UnixListener,
         readers_max: usize,
