@@ -6,6 +6,7 @@ mod columns;
 mod compare;
 mod table;
 
+use std::env;
 use std::path::Path;
 use std::time::Duration;
 
@@ -96,11 +97,15 @@ pub fn open(dir: &Path) -> Result<Bundle, Failure> {
 fn load(config: &Config, dir: &Path) -> Result<(Vec<Model>, Vec<String>), Failure> {
     let bundle = open(dir)?;
     let (mut models, mut refused) = (Vec::new(), Vec::new());
+    // A library that somebody named must be there.
+    let is_named = config.accel.library.is_some() || env::var_os("FENXI_ONNXRUNTIME").is_some();
     for provider in Provider::all().filter(|it| it.computes && it.is_cpu) {
         let sizes = Sizes::Any { cap: compare::BATCH };
         match plain_device(config, provider, &bundle, sizes).map_err(Failure::from) {
             Ok(device) => models.push(Model { bundle: bundle.clone(), device }),
-            Err(failure) if failure.is_unavailable() => refused.push(failure),
+            Err(failure) if failure.is_unavailable() && !(is_named && provider.needs_library) => {
+                refused.push(failure);
+            }
             Err(failure) => return Err(failure),
         }
     }
