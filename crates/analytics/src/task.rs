@@ -2,7 +2,7 @@
 //!
 //! 1. [`collect`](Task::collect): batches that a device has finished become labels, and fill the
 //!    cache.
-//! 2. [`look`](rings::Rings::look): each series that has come down a ring since the last round is
+//! 2. [`poll`](rings::Rings::poll): each series that has come down a ring since the last round is
 //!    looked up in the cache, once. A hit is labelled on the spot, a miss waits. A series of a task
 //!    that is asked only where the labels of other tasks say so waits for those first ([`after`]).
 //! 3. [`fire`](Task::fire): as long as a device is free and the policy wants a batch, the oldest

@@ -17,7 +17,7 @@
 //! | `program.rs`, `../../bpf/xdp.c` | the XDP program, and how it is attached |
 //! | `socket.rs` | a socket of one queue |
 //! | `receiver/` | a port's queues as an [`Rx`](crate::Rx) that outlives its interface |
-//! | `sender.rs` | an interface as a [`Tx`] |
+//! | `sender.rs` | an interface as a [`Tx`](crate::Tx) |
 //! | `shared.rs` | state shared by an interface's ports, and by a port's two sides |
 //! | `settings.rs` | settings of XDP |
 //! | `loans.rs` | ownership of frames |

@@ -198,7 +198,7 @@ impl Looker {
     fn send(&mut self, mut look: Box<Look>) {
         look.rows.clear();
         look.detail = None;
-        // There is room for the only box; if the worker has ended, `look` says so.
+        // There is room for the only box; if the worker has ended, `poll` says so.
         let _ = self.asks.try_send(look);
     }
 }

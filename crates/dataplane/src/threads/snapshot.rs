@@ -84,7 +84,7 @@ impl<T> Subscriber<T> {
     pub fn ask(&mut self) -> bool {
         match self.free.take() {
             Some(buffer) => {
-                // There is room for the only buffer; if the thread has ended, `look` says so.
+                // There is room for the only buffer; if the thread has ended, `poll` says so.
                 let _ = self.asks.try_send(buffer);
                 true
             }

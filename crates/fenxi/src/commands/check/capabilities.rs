@@ -15,8 +15,7 @@ use crate::sinks;
 
 const CHECK: &str = "capabilities";
 
-/// Checks the capabilities that ports and sinks need; [`super::marks`] and [`super::outcomes`] try
-/// CAP_NET_ADMIN.
+/// Checks the capabilities that ports and sinks need; [`super::marks`] tries CAP_NET_ADMIN.
 pub fn findings(machine: &Machine, config: &Config, is_its_file: bool) -> Vec<Finding> {
     let of_sinks = sinks::rights(config, None).capabilities;
     let needs_admin = of_sinks.contains(CapabilitySet::NET_ADMIN);
