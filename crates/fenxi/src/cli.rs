@@ -207,8 +207,6 @@ mod tests {
             "fenxi replay a.pcap --speed fast",
             "fenxi config",
             "fenxi model check",
-            "fenxi model check m --series s.csv",
-            "fenxi model check m --capture c.pcap",
         ] {
             let error = parse(line).unwrap_err();
             assert!(error.use_stderr(), "{line}");
