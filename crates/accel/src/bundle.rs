@@ -22,7 +22,6 @@ mod external;
 mod golden;
 mod manifest;
 mod ranges;
-mod wire;
 
 pub use error::{BundleError, NoSuchDepths};
 pub use golden::Golden;

@@ -51,7 +51,7 @@ mod tabulated;
 #[cfg(test)]
 mod tests;
 mod trees;
-mod wire;
+pub mod wire;
 
 pub use dump::dump;
 pub use error::Error;

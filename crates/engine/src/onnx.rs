@@ -116,7 +116,7 @@ impl Tensor {
 impl<'a> Model<'a> {
     pub fn read(bytes: &'a [u8]) -> Result<Self, Error> {
         let (mut graph, mut opset) = (None, None);
-        for field in Fields::of(bytes) {
+        for field in Fields::new(bytes) {
             match field? {
                 (7, _) if graph.is_some() => {
                     return Err(Error::Malformed("it holds two graphs"));
@@ -141,7 +141,7 @@ impl<'a> Model<'a> {
 
     fn graph(bytes: &'a [u8]) -> Result<Self, Error> {
         let mut model = Self::default();
-        for field in Fields::of(bytes) {
+        for field in Fields::new(bytes) {
             match field? {
                 (1, _) if model.nodes.len() == NODES_MAX => {
                     return Err(Error::Malformed("it has more than 4096 nodes"));
@@ -174,7 +174,7 @@ impl<'a> Model<'a> {
 /// An operator set: domain and version.
 fn operators(bytes: &[u8]) -> Result<(&str, i64), Error> {
     let (mut domain, mut version) = ("", 0);
-    for field in Fields::of(bytes) {
+    for field in Fields::new(bytes) {
         match field? {
             (1, value) => domain = value.text()?,
             (2, value) => version = value.number()?,
@@ -186,7 +186,7 @@ fn operators(bytes: &[u8]) -> Result<(&str, i64), Error> {
 
 fn node(bytes: &[u8]) -> Result<Node<'_>, Error> {
     let mut node = Node::default();
-    for field in Fields::of(bytes) {
+    for field in Fields::new(bytes) {
         match field? {
             (1, value) => node.inputs.push(value.text()?),
             (2, value) => node.outputs.push(value.text()?),
@@ -208,7 +208,7 @@ fn node(bytes: &[u8]) -> Result<Node<'_>, Error> {
 
 fn attribute(bytes: &[u8]) -> Result<(&str, Attribute<'_>), Error> {
     let (mut name, mut attribute) = ("", Attribute::default());
-    for field in Fields::of(bytes) {
+    for field in Fields::new(bytes) {
         match field? {
             (1, value) => name = value.text()?,
             (2, Value::Fixed32(bits)) => attribute.float = f32::from_bits(bits),
@@ -227,7 +227,7 @@ fn attribute(bytes: &[u8]) -> Result<(&str, Attribute<'_>), Error> {
 /// An input or an output: name and axes.
 fn input(bytes: &[u8]) -> Result<(&str, Vec<i64>), Error> {
     let (mut name, mut axes) = ("", vec![]);
-    for field in Fields::of(bytes) {
+    for field in Fields::new(bytes) {
         match field? {
             (1, value) => name = value.text()?,
             (2, value) => axes = self::axes(value.bytes()?)?,
@@ -244,7 +244,7 @@ fn axes(kind: &[u8]) -> Result<Vec<i64>, Error> {
         for shape in of(tensor?, 2) {
             for axis in of(shape?, 1) {
                 let mut length = -1;
-                for field in Fields::of(axis?) {
+                for field in Fields::new(axis?) {
                     if let (1, value) = field? {
                         length = value.number()?;
                     }
@@ -258,7 +258,7 @@ fn axes(kind: &[u8]) -> Result<Vec<i64>, Error> {
 
 /// The messages in all fields of a number.
 fn of(message: &[u8], number: u32) -> impl Iterator<Item = Result<&[u8], Error>> {
-    Fields::of(message).filter_map(move |field| match field {
+    Fields::new(message).filter_map(move |field| match field {
         Ok((found, value)) => (found == number).then(|| value.bytes()),
         Err(error) => Some(Err(error)),
     })
@@ -268,7 +268,7 @@ fn of(message: &[u8], number: u32) -> impl Iterator<Item = Result<&[u8], Error>>
 fn tensor(bytes: &[u8]) -> Result<(&str, Tensor), Error> {
     let (mut name, mut shape, mut kind, mut raw) = ("", vec![], 0, None);
     let (mut floats, mut integers) = (vec![], vec![]);
-    for field in Fields::of(bytes) {
+    for field in Fields::new(bytes) {
         match field? {
             (1, value) => value.numbers_into(&mut shape)?,
             (2, value) => kind = value.number()?,

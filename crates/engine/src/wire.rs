@@ -13,7 +13,7 @@ const MALFORMED: Error = Error::Malformed("its bytes are not protobuf");
 
 /// What a field holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Value<'a> {
+pub enum Value<'a> {
     /// An integer, a bool or an enum.
     Number(u64),
     /// A string, bytes, a message or packed numbers.
@@ -25,6 +25,10 @@ pub(crate) enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
+    /// A string, bytes, a message or packed numbers.
+    ///
+    /// # Errors
+    /// The field holds something else.
     pub fn bytes(self) -> Result<&'a [u8], Error> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
@@ -32,10 +36,18 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// A string in UTF-8.
+    ///
+    /// # Errors
+    /// The field holds something else.
     pub fn text(self) -> Result<&'a str, Error> {
         str::from_utf8(self.bytes()?).map_err(|_| Error::Malformed("a name is not UTF-8"))
     }
 
+    /// An integer.
+    ///
+    /// # Errors
+    /// The field holds something else.
     pub fn number(self) -> Result<i64, Error> {
         match self {
             Self::Number(number) => Ok(number.cast_signed()),
@@ -44,10 +56,13 @@ impl<'a> Value<'a> {
     }
 
     /// Appends the integers of a repeated field: one, or a packed list.
+    ///
+    /// # Errors
+    /// The field holds something else.
     pub fn numbers_into(self, found: &mut Vec<i64>) -> Result<(), Error> {
         match self {
             Self::Bytes(packed) => {
-                let mut fields = Fields::of(packed);
+                let mut fields = Fields::new(packed);
                 while !fields.0.is_empty() {
                     found.push(fields.number()?.cast_signed());
                 }
@@ -58,6 +73,9 @@ impl<'a> Value<'a> {
     }
 
     /// Appends the floats of a repeated field: one, or a packed list.
+    ///
+    /// # Errors
+    /// The field holds something else.
     pub fn floats_into(self, found: &mut Vec<f32>) -> Result<(), Error> {
         match self {
             Self::Fixed32(bits) => found.push(f32::from_bits(bits)),
@@ -71,10 +89,11 @@ impl<'a> Value<'a> {
 }
 
 /// Iterates over the fields of a message. It ends after the first error.
-pub(crate) struct Fields<'a>(&'a [u8]);
+pub struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
-    pub fn of(message: &'a [u8]) -> Self {
+    /// The fields of these bytes.
+    pub fn new(message: &'a [u8]) -> Self {
         Self(message)
     }
 
@@ -147,7 +166,7 @@ mod tests {
     use super::*;
 
     fn read(bytes: &[u8]) -> Result<Vec<(u32, Value<'_>)>, Error> {
-        Fields::of(bytes).collect()
+        Fields::new(bytes).collect()
     }
 
     #[test]

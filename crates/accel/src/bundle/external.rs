@@ -15,7 +15,7 @@
 //! A model that was compiled for a device (a node `EPContext`) may be in another file, too. The
 //! same rule applies.
 
-use super::wire::{Fields, Malformed, Value};
+use engine::wire::{Fields, Value};
 
 /// How deep messages may be nested. This is protobuf's own limit, so the runtime reads nothing
 /// deeper either.
@@ -142,8 +142,8 @@ enum Found {
     Compiled { name: Vec<u8> },
 }
 
-impl From<Malformed> for Found {
-    fn from(_: Malformed) -> Self {
+impl From<engine::Error> for Found {
+    fn from(_: engine::Error) -> Self {
         Found::Malformed
     }
 }
@@ -163,9 +163,10 @@ fn visit(message: Message, bytes: &[u8], depth: usize) -> Result<(), Found> {
                 Contents::Unknown => return Err(Found::Unknown { message, number }),
             },
             // The location is 0 if the data are in the tensor.
-            ((number, Value::Number(1..) | Value::Fixed), Message::Tensor)
-                if matches!(message.field(number), Contents::Elsewhere) =>
-            {
+            (
+                (number, Value::Number(1..) | Value::Fixed32(_) | Value::Fixed64),
+                Message::Tensor,
+            ) if matches!(message.field(number), Contents::Elsewhere) => {
                 return Err(tensor(bytes));
             }
             _ => {}
