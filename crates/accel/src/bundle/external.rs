@@ -8,7 +8,7 @@
 //! Three rules make sure that no tensor is missed. [`Message::field`] lists every field of the
 //! messages that can hold a tensor, directly or further down, up to IR version 14 of
 //! `onnx-ml.proto`. A field that is not listed and has contents is refused, because a later version
-//! of ONNX might keep tensors in it. And [`super::wire`] refuses whatever another reader could
+//! of ONNX might keep tensors in it. And [`engine::wire`] refuses whatever another reader could
 //! understand differently. A field that occurs several times is checked each time, although the
 //! runtime may use only the last or merge them.
 //!
