@@ -96,7 +96,9 @@ pub fn seen_from(capture: &Path, sources: &[&str]) -> Vec<Seen> {
     tshark.args(["-Y", &sources.collect::<Vec<_>>().join(" || ")]);
     let fields = ["tcp.stream", "udp.stream", "ip.dsfield.dscp", "ipv6.tclass.dscp"];
     let statuses = CHECKSUMS.map(|protocol| format!("{protocol}.checksum.status"));
-    let fields = fields.into_iter().chain(statuses.iter().map(String::as_str));
+    // Software writes ffff where the sum is 0 (Linux: CSUM_MANGLED_0), and hosts accept it.
+    let fields = fields.into_iter().chain(["tcp.checksum.ffff"]);
+    let fields = fields.chain(statuses.iter().map(String::as_str));
     tshark.args(fields.flat_map(|field| ["-e", field]));
     let output = tshark.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -105,7 +107,8 @@ pub fn seen_from(capture: &Path, sources: &[&str]) -> Vec<Seen> {
     let frame = |line: &str| {
         let fields: Vec<&str> = line.split('\t').collect();
         // 0 is bad, 1 is good, 2 was not looked at, 3 is absent.
-        assert!(!fields[4..].contains(&"0"), "{line}");
+        let is_good = fields[4] == "1" || !fields[5..].contains(&"0");
+        assert!(is_good, "{line}");
         let flow = match (fields[0], fields[1]) {
             ("", "") => None,
             (tcp, udp) => Some(format!("tcp {tcp} udp {udp}")),
