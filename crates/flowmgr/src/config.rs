@@ -141,9 +141,8 @@ impl Config {
         let asked = depths().filter(|depth| depth.k > 0).count();
         let holds = (1..=TASKS_MAX).contains(&asked) && depths().count() <= WORDS_MAX;
         in_range("tasks", asked as u64, holds, "1 to 8")?;
-        let holds = rings.len() == self.tasks.len() && rings.iter().all(|&rings| rings > 0);
-        let least = rings.iter().min().copied().unwrap_or(0);
-        in_range("rings", least as u64, holds, "at least 1 for each task")?;
+        let holds = rings.len() == self.tasks.len();
+        in_range("rings", rings.len() as u64, holds, "a list for each task")?;
         for task in &self.tasks {
             let depths = task.depths.len();
             in_range("depths", depths as u64, (1..=DEPTHS_MAX).contains(&depths), "1 to 7")?;

@@ -82,6 +82,10 @@ impl Counts {
     }
 }
 
+/// The length of the packet that is being walked, if it has been counted already.
+#[derive(Clone, Copy)]
+pub(crate) struct Own(pub Option<u32>);
+
 /// The hot line: shared label word, private rest.
 #[repr(C, align(64))]
 struct Entry {
@@ -166,6 +170,12 @@ impl Entries {
         self.shared.clone()
     }
 
+    /// The same for one look.
+    #[inline]
+    pub fn labels_now(&self) -> &dyn Labels {
+        &*self.shared
+    }
+
     /// Asks for the hot line of an entry.
     #[inline]
     pub fn prefetch(&self, index: u32) {
@@ -236,11 +246,17 @@ impl Entries {
     }
 
     /// Notes the counts up to now, from which on the label counts.
-    pub fn note_before(&mut self, index: u32) {
-        let counts = self.counts(index);
+    pub fn note_before(&mut self, index: u32, own: Own) {
+        let (packets, bytes) = self.before(index, own);
         let cold = self.cold_mut(index);
-        cold.bytes_before = counts.bytes_total();
-        cold.packets_before = counts.packets_total() as u32;
+        (cold.packets_before, cold.bytes_before) = (packets, bytes);
+    }
+
+    /// Packets and bytes of a flow before a packet.
+    pub fn before(&self, index: u32, own: Own) -> (u32, u64) {
+        let counts = self.counts(index);
+        let packets = counts.packets_total() - u64::from(own.0.is_some());
+        (packets as u32, counts.bytes_total() - own.0.map_or(0, u64::from))
     }
 
     /// The flow that owns the entry now, as a reference for the ring.

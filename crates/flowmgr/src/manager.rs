@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! burst ─ parse + hash ─┬─ find or begin ─ count ─┬─ label? ─ tag
-//!                       │                         └─ K-th packet ─ ring slot
+//!                       │                         └─ K-th packet ─ ring slot, or label at once
 //!                       └─ no flow: a verdict
 //! ```
 //!
@@ -123,11 +123,12 @@ impl Manager {
         Manager::with_rings(config, vec![vec![ring]])
     }
 
-    /// The same with several rings: for each task, except deeper ones, one ring per analytics
-    /// manager that serves this flow manager. All series of a task and flow take the same ring.
+    /// The same with several rings: for each task one ring per analytics manager that serves this
+    /// flow manager; none where [`Part::answer`] answers its series at once. All series of a task
+    /// and flow take the same ring.
     ///
     /// # Errors
-    /// A value that is out of its range; a task without a ring.
+    /// A value that is out of its range.
     pub fn with_rings(
         config: Config,
         rings: Vec<Vec<Producer<Slot>>>,
@@ -146,7 +147,7 @@ impl<P: Part> Manager<P> {
     /// As [`Manager::with_rings`], with further parts.
     ///
     /// # Errors
-    /// A value that is out of its range; a task without a ring.
+    /// A value that is out of its range.
     pub fn with_parts(
         config: Config,
         rings: Vec<Vec<Producer<Slot>>>,
@@ -214,6 +215,11 @@ impl<P: Part> Manager<P> {
     /// The further parts.
     pub fn parts(&self) -> &P {
         &self.walk.more
+    }
+
+    /// The same to be changed.
+    pub fn parts_mut(&mut self) -> &mut P {
+        &mut self.walk.more
     }
 
     /// Whether a burst of `packets` would find a ring slot for every series and

@@ -5,6 +5,8 @@
 //! no other part: what it needs of another, the walk passes to it. Parts are known at compile time,
 //! so that one that does nothing costs nothing.
 
+use cring::{Label, Labels, Slot};
+
 use crate::entry::Counts;
 use crate::wire::Headers;
 
@@ -57,6 +59,12 @@ pub trait Part {
 
     /// Between two bursts.
     fn settle(&mut self) {}
+
+    /// A series of a task without rings: the label for it, at once. It counts from this packet on.
+    /// `labels` has the words of all flows, with the answers of the tasks before this one.
+    fn answer(&mut self, _asked: &Slot, _labels: &dyn Labels) -> Label {
+        Label::Unlabelled
+    }
 }
 
 impl Part for () {}
@@ -97,6 +105,10 @@ impl<T: Part> Part for Option<T> {
         if let Some(part) = self {
             part.settle();
         }
+    }
+
+    fn answer(&mut self, asked: &Slot, labels: &dyn Labels) -> Label {
+        self.as_mut().map_or(Label::Unlabelled, |part| part.answer(asked, labels))
     }
 }
 

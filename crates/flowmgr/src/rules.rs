@@ -168,18 +168,19 @@ impl Rules {
         &self.asking.questions
     }
 
-    /// Takes the questions and the packets that wait, to be answered.
+    /// Takes the questions and the packets that wait, to be answered. Labels that come with the
+    /// answers may raise others.
     pub fn take_asking(&mut self) -> (Vec<RuleQuestion>, Vec<Waiting>) {
-        let asking = &mut self.asking;
-        (std::mem::take(&mut asking.questions), std::mem::take(&mut asking.waiting))
+        let Asking { questions, waiting, spare, .. } = &mut self.asking;
+        let (spare_questions, spare_waiting) = std::mem::take(spare);
+        (std::mem::replace(questions, spare_questions), std::mem::replace(waiting, spare_waiting))
     }
 
     /// Gives the vectors back for reuse.
     pub fn put_asking(&mut self, mut questions: Vec<RuleQuestion>, mut waiting: Vec<Waiting>) {
-        debug_assert!(self.asking.questions.is_empty(), "a question among answers");
         questions.clear();
         waiting.clear();
-        (self.asking.questions, self.asking.waiting) = (questions, waiting);
+        self.asking.spare = (questions, waiting);
     }
 
     /// The tasks that a rule keeps from being asked about a flow, bit n for task n; `None` while

@@ -14,7 +14,7 @@ use super::Labels;
 use crate::asked::Subject;
 use crate::config::Effect;
 use crate::counters::count_class;
-use crate::entry::{STATE_COLLECTED, STATE_EMITTED, STATE_IN_EFFECT};
+use crate::entry::{Own, STATE_COLLECTED, STATE_EMITTED, STATE_IN_EFFECT};
 use crate::flows::Flows;
 use crate::ids::Awaited;
 use crate::ids::{DepthId, TaskId};
@@ -101,7 +101,7 @@ impl Labels {
             // It counts for the packets that wait for it, not for earlier ones. The walk has
             // counted the packets that wait; this flow's have raised one question, so they all wait
             // for it.
-            flows.entries.note_before(index);
+            flows.entries.note_before(index, Own(None));
         }
         flows.outbox.say_given(Awaited { flow, depth: first });
     }

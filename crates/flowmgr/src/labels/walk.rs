@@ -6,7 +6,7 @@ use super::Labels;
 use super::kept::NOT_IN_EFFECT;
 use crate::action::Action;
 use crate::config::Effect;
-use crate::entry::{STATE_COLLECTED, STATE_EMITTED, STATE_IN_EFFECT};
+use crate::entry::{Own, STATE_COLLECTED, STATE_EMITTED, STATE_IN_EFFECT};
 use crate::expiry::Clock;
 use crate::flows::Flows;
 use crate::ids::{DepthId, TaskId};
@@ -58,23 +58,81 @@ impl Labels {
                 }
             }
             Effect::PacketTime { delay_us } => {
-                let is_in_effect = flows.entries.hot(index).has(STATE_IN_EFFECT)
-                    || self.comes_into_effect(flows, index, packet.time_us, delay_us);
+                let when = (packet.time_us, delay_us, Own(None));
+                let is_in_effect = self.promise(flows, index, when, fate);
                 // Which labels of other tasks count does not depend on the first task's.
                 let verdict = self.no_label::<RULES>(flows, index, packet, fate, data);
                 if !is_in_effect {
                     return verdict;
                 }
-                fate.label_of = Some(flows.entries.flow_ref(index));
-                let depths = match self.kept.has_deeper() {
-                    true => self.depths_in_effect(flows, index, packet.time_us, delay_us),
-                    false => 1,
-                };
-                fate.depths |= (1 << depths) - 1;
             }
         }
         flows.counters.labelled_bytes += u64::from(headers.length);
         Verdict::Labelled
+    }
+
+    /// Whether a packet whose series was answered at once carries its flow's label. The packet has
+    /// been counted, and has a verdict by what was known before it.
+    pub fn label_own<const RULES: bool>(
+        &mut self,
+        flows: &mut Flows,
+        index: u32,
+        packet: &Packet,
+        headers: &Headers,
+        fate: &mut Fate,
+        data: &mut [u8],
+    ) -> Verdict {
+        let is_emitted = flows.entries.hot(index).has(STATE_EMITTED);
+        match flows.effect {
+            Effect::PacketTime { delay_us } => {
+                let when = (packet.time_us, delay_us, Own(Some(headers.length)));
+                let is_in_effect = is_emitted && self.promise(flows, index, when, fate);
+                self.no_label::<RULES>(flows, index, packet, fate, data);
+                if !is_in_effect || fate.verdict == Verdict::Labelled {
+                    return fate.verdict;
+                }
+                flows.counters.labelled_bytes += u64::from(headers.length);
+                Verdict::Labelled
+            }
+            // Another task's answer may change the action; the packet was counted as labelled.
+            Effect::Arrival if fate.verdict == Verdict::Labelled => {
+                let action = Action::of_number(flows.entries.hot(index).action);
+                if let Some(dscp) = action.dscp
+                    && !RULES
+                {
+                    let frame = &mut data[packet.at..packet.at + packet.captured as usize];
+                    set_dscp(frame, headers.ip_at, dscp);
+                }
+                Verdict::Labelled
+            }
+            Effect::Arrival if is_emitted => {
+                self.label::<RULES>(flows, index, packet, headers, fate, data)
+            }
+            Effect::Arrival => self.no_label::<RULES>(flows, index, packet, fate, data),
+        }
+    }
+
+    /// By packet time: whether the first task's label counts for a packet of this time. If so,
+    /// notes in its fate the answers that do.
+    #[inline(always)]
+    fn promise(
+        &mut self,
+        flows: &mut Flows,
+        index: u32,
+        when: (i64, i64, Own),
+        fate: &mut Fate,
+    ) -> bool {
+        let is_in_effect = flows.entries.hot(index).has(STATE_IN_EFFECT)
+            || self.comes_into_effect(flows, index, when);
+        if is_in_effect {
+            fate.label_of = Some(flows.entries.flow_ref(index));
+            let depths = match self.kept.has_deeper() {
+                true => self.depths_in_effect(flows, index, when),
+                false => 1,
+            };
+            fate.depths |= (1 << depths) - 1;
+        }
+        is_in_effect
     }
 
     /// What labels of other tasks do to a packet whose flow has no label of the first task, or by
@@ -109,7 +167,7 @@ impl Labels {
         data: &mut [u8],
     ) {
         if let Effect::PacketTime { delay_us } = flows.effect {
-            fate.depths = self.others_in_effect(flows, index, packet.time_us, delay_us);
+            fate.depths |= self.others_in_effect(flows, index, packet.time_us, delay_us);
             if fate.depths != 0 {
                 fate.label_of = Some(flows.entries.flow_ref(index));
             }
@@ -138,10 +196,9 @@ impl Labels {
         &mut self,
         flows: &mut Flows,
         index: u32,
-        time_us: i64,
-        delay_us: i64,
+        (time_us, delay_us, own): (i64, i64, Own),
     ) -> u8 {
-        let counts = flows.entries.counts(index);
+        let (packets_before, bytes_before) = flows.entries.before(index, own);
         let mut depths = 1;
         for depth in self.tasks.task(TaskId::FIRST).all_depths().skip(1) {
             let at = depth.index() - 1;
@@ -152,8 +209,7 @@ impl Labels {
                     break;
                 }
                 let deeper = &mut self.kept.deeper_mut(index)[at];
-                deeper.bytes_before = counts.bytes_total();
-                deeper.packets_before = counts.packets_total() as u32;
+                (deeper.packets_before, deeper.bytes_before) = (packets_before, bytes_before);
             }
             depths += 1;
         }
@@ -182,13 +238,12 @@ impl Labels {
         &mut self,
         flows: &mut Flows,
         index: u32,
-        time_us: i64,
-        delay_us: i64,
+        (time_us, delay_us, own): (i64, i64, Own),
     ) -> bool {
         if !counts_at(time_us, flows.entries.cold(index).emitted_at, delay_us) {
             return false;
         }
-        flows.entries.note_before(index);
+        flows.entries.note_before(index, own);
         flows.entries.hot_mut(index).set(STATE_IN_EFFECT);
         true
     }

@@ -1,16 +1,20 @@
-//! The path of a series: packet by packet into the store, and on the ring once a depth's elements
-//! are complete.
+//! The path of a series: packet by packet into the store; once a depth's elements are complete, on
+//! the ring, or answered at once.
 
-use super::Staged;
 use super::walk::Walk;
+use super::{Fate, Packet, Staged};
 use crate::asked::Subject;
 use crate::config::Effect;
 use crate::entry::STATE_COLLECTED;
+use crate::ids::TaskId;
 use crate::part::Part;
 use crate::series::{Arrival, Element};
+use crate::verdict::Verdict;
+use crate::wire::Headers;
 
 impl<P: Part> Walk<P> {
-    /// Adds a packet to the series that it is an element of.
+    /// Adds a packet to the series that it is an element of. Returns whether one of them was
+    /// complete and answered at once.
     // Out of line: most packets belong to flows whose series is complete, and their walk then has
     // more registers.
     #[inline(never)]
@@ -21,25 +25,23 @@ impl<P: Part> Walk<P> {
         staged: &Staged,
         time_us: i64,
         now_ns: u64,
-    ) {
+    ) -> bool {
         let Ok(headers) = &staged.headers else {
-            return;
+            return false;
         };
         let arrival = Arrival { index, hash: staged.hash, time_us, now_ns };
         // The flow began before the first packet seen. With more tasks another series may still be
         // incomplete.
         let hot = self.flows.entries.hot(index);
         if self.labels.tasks.count() == 1 && hot.is_withheld() {
-            return;
+            return false;
         }
         if self.rules.is_unasked(index) {
-            return;
+            return false;
         }
         if self.series.store.is_lengths_only() {
-            if self.series.store.add_length(index, direction, headers.length) {
-                self.complete(arrival, 0);
-            }
-            return;
+            return self.series.store.add_length(index, direction, headers.length)
+                && self.complete(arrival, 0);
         }
         // Only records need offsets, and the first time lies in the cold line.
         let offset_us = match self.series.share.is_none() {
@@ -54,20 +56,24 @@ impl<P: Part> Walk<P> {
             time_us,
             offset_us,
         };
+        let mut is_answered = false;
         for unit in 0..self.series.store.units() {
             if !self.series.store.counts(unit, element.payload) {
                 continue;
             }
             if self.series.store.add(index, unit, &element) {
-                self.complete(arrival, unit);
+                is_answered |= self.complete(arrival, unit);
             }
         }
+        is_answered
     }
 
     /// The packet completes the series of one or several depths, as the last so far of a unit.
-    /// Sends each series that is due and not withheld.
-    fn complete(&mut self, arrival: Arrival, unit: usize) {
+    /// Sends each series that is due and not withheld, or has it answered at once; returns whether
+    /// one was.
+    fn complete(&mut self, arrival: Arrival, unit: usize) -> bool {
         let index = arrival.index;
+        let mut is_answered = false;
         let seen = self.series.store.seen_by_unit(index);
         for depth in self.labels.tasks.depth_ids() {
             if !self.labels.tasks.becomes_due(depth, unit, &seen) {
@@ -82,13 +88,45 @@ impl<P: Part> Walk<P> {
             }
             let task = self.labels.tasks.of_depth(depth);
             let is_by_port = self.labels.class_by_port(flows, task, index).is_some();
-            self.series.send(flows, &arrival, depth, &self.labels.tasks, is_by_port);
+            let tasks = &self.labels.tasks;
+            if !self.series.is_inline(task) {
+                self.series.send(flows, &arrival, depth, tasks, is_by_port);
+                continue;
+            }
+            self.series.ask(flows, &arrival, depth, tasks, (is_by_port, &mut self.more));
+            is_answered = true;
+            if task != TaskId::FIRST {
+                self.note_label_of_other(task, index);
+            }
         }
         if self.labels.tasks.count() > 1
             && self.flows.effect == Effect::Arrival
             && self.series.store.is_complete(index)
         {
             self.flows.entries.hot_mut(index).set(STATE_COLLECTED);
+        }
+        is_answered
+    }
+
+    /// The label of a packet whose series was answered at once counts for the packet itself.
+    #[inline(never)]
+    pub fn label_own<const RULES: bool>(
+        &mut self,
+        at: usize,
+        index: u32,
+        packet: &Packet,
+        (headers, staged): (&Headers, &Staged),
+        fate: &mut Fate,
+        data: &mut [u8],
+    ) {
+        // A rule that was known drops it.
+        if fate.verdict == Verdict::Dropped {
+            return;
+        }
+        let (labels, flows) = (&mut self.labels, &mut self.flows);
+        fate.verdict = labels.label_own::<RULES>(flows, index, packet, headers, fate, data);
+        if RULES && !self.rules.waits_by(at, fate.verdict) {
+            self.act(at, index, packet, (headers, staged), fate, data);
         }
     }
 

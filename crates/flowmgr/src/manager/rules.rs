@@ -7,6 +7,7 @@ use super::walk::Walk;
 use super::{Fate, Packet, Staged};
 use crate::action::{Action, PolicyStamp};
 use crate::config::Effect;
+use crate::entry::STATE_EMITTED;
 use crate::ids::{DepthId, TaskId};
 use crate::part::Part;
 use crate::rules::{Cause, Known, RuleAnswer, RuleQuestion, Waiting};
@@ -69,6 +70,13 @@ impl<P: Part> Walk<P> {
         let last_us = self.flows.entries.hot(index).last_us;
         let raised = self.rules.raise(&mut self.flows, index, in_port, cause, last_us);
         if let Some(number) = raised {
+            self.complete_question(number);
+        }
+    }
+
+    /// Adds to the open questions what is known of their flows only now.
+    pub fn complete_questions(&mut self) {
+        for number in 0..self.rules.questions().len() {
             self.complete_question(number);
         }
     }
@@ -185,12 +193,15 @@ impl<P: Part> Answering<'_, P> {
             let index = questions[number].flow.index;
             let mut fate = Fate::without_flow(waiting.verdict);
             let fate = fates.get_mut(waiting.at as usize).unwrap_or(&mut fate);
-            let frame = packets
-                .get(waiting.at as usize)
+            let packet = packets.get(waiting.at as usize);
+            let frame = packet
                 .and_then(|packet| data.get_mut(packet.at..packet.at + packet.captured as usize));
             self.treat(index, waiting, fate, frame.unwrap_or_default());
-            if waiting.may_be_element {
-                self.add_late(index, waiting);
+            if waiting.may_be_element
+                && self.add_late(index, waiting)
+                && let Some(packet) = packet
+            {
+                self.label_late(index, waiting, packet, fate, data);
             }
         }
         for (question, answer) in questions.iter().zip(answers).skip(answered) {
@@ -198,6 +209,7 @@ impl<P: Part> Answering<'_, P> {
             self.note(question, answer, last_us);
         }
         self.walk.rules.put_asking(questions, waiting);
+        self.walk.complete_questions();
         if fates.len() < packets.len() {
             let has_merged = packets.iter().any(|packet| !packet.gso.is_none());
             self.walk.walk_on(has_merged, packets, self.now_ns, data, fates);
@@ -292,19 +304,46 @@ impl<P: Part> Answering<'_, P> {
         self.walk.flows.counters.verdicts.change(was, fate.verdict, u64::from(packets));
     }
 
-    /// Adds a packet that waited to the series of its flow.
-    fn add_late(&mut self, index: u32, waiting: &Waiting) {
+    /// Adds a packet that waited to the series of its flow. Returns whether an answer to them may be
+    /// there now.
+    fn add_late(&mut self, index: u32, waiting: &Waiting) -> bool {
         if self.walk.rules.is_unasked(index) {
-            return;
+            return false;
         }
         let Ok(headers) = waiting.staged.headers else {
+            return false;
+        };
+        let (walk, time_us) = (&mut self.walk, waiting.time_us);
+        let hot = walk.flows.entries.hot(index);
+        let direction = hot.direction(headers.from_low);
+        let is_answered = !hot.has_all(walk.labels.collected())
+            && walk.collect(index, direction, &waiting.staged, time_us, self.now_ns);
+        is_answered || walk.flows.entries.hot(index).has(STATE_EMITTED)
+    }
+
+    /// The label of a packet that waited may have been given with an answer at once, by this packet
+    /// or by one that waited before it.
+    fn label_late(
+        &mut self,
+        index: u32,
+        waiting: &Waiting,
+        packet: &Packet,
+        fate: &mut Fate,
+        data: &mut [u8],
+    ) {
+        let (walk, was) = (&mut self.walk, fate.verdict);
+        let Ok(headers) = &waiting.staged.headers else {
             return;
         };
-        let hot = self.walk.flows.entries.hot(index);
-        if hot.has_all(self.walk.labels.collected()) {
+        if was != Verdict::Unlabelled {
             return;
         }
-        let direction = hot.direction(headers.from_low);
-        self.walk.collect(index, direction, &waiting.staged, waiting.time_us, self.now_ns);
+        let (labels, flows) = (&mut walk.labels, &mut walk.flows);
+        fate.verdict = labels.label_own::<true>(flows, index, packet, headers, fate, data);
+        flows.counters.verdicts.change(was, fate.verdict, 1);
+        if fate.verdict == Verdict::Labelled && walk.flows.effect == Effect::Arrival {
+            let at = waiting.at as usize;
+            walk.waits_for_answer(at, index, packet, &waiting.staged, fate.verdict);
+        }
     }
 }

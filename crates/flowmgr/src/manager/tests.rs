@@ -5,6 +5,7 @@ mod clock;
 mod counted;
 mod depths;
 mod half_open;
+mod inline;
 mod labels;
 mod look;
 mod merged;
@@ -92,8 +93,8 @@ fn tcp(time_us: i64, from: u8, to: u8, flags: u8) -> Tcp {
 }
 
 /// A manager, the consumer of its ring, and its records.
-struct Bench {
-    manager: Manager,
+struct Bench<P: Part = ()> {
+    manager: Manager<P>,
     ring: Consumer<Slot>,
     records: Vec<Record>,
     fates: Vec<Fate>,
@@ -109,7 +110,9 @@ impl Bench {
             fates: Vec::new(),
         }
     }
+}
 
+impl<P: Part> Bench<P> {
     /// Walks one burst; returns its bytes as they leave.
     fn burst(&mut self, packets: &[Tcp]) -> Vec<u8> {
         let mut data = Vec::new();

@@ -75,7 +75,7 @@ impl<P: Part> Walk<P> {
         let behaviours = config.behaviour.map(|bounds| Behaviours::new(entries, bounds));
         Ok(Walk {
             flows,
-            series: SeriesPart { store, share, rings },
+            series: SeriesPart { store, share, rings, slot: Box::default() },
             labels: Labels::new(&mut config, tasks, entries)?,
             rules: Rules::default(),
             counted: counted.transpose()?,
@@ -129,10 +129,7 @@ impl<P: Part> Walk<P> {
             self.walk(packets, left, now_ns, data, fates);
         }
         self.staging.staged = staged;
-        // Adds what is known of the flows only now.
-        for number in 0..self.rules.questions().len() {
-            self.complete_question(number);
-        }
+        self.complete_questions();
     }
 
     /// Stage three: packets that were not merged, one by one; adds a fate for each.
@@ -226,8 +223,9 @@ impl<P: Part> Walk<P> {
             self.flows.look_at_answer(staged.hash, index, direction, headers);
         }
         let waits = RULES && !is_collected && self.rules.must_wait(&self.flows, index);
-        if !is_collected && !waits {
-            self.collect(index, direction, staged, packet.time_us, now_ns);
+        if !is_collected && !waits && self.collect(index, direction, staged, packet.time_us, now_ns)
+        {
+            self.label_own::<RULES>(at, index, packet, (headers, staged), &mut fate, data);
         }
         let seen = Seen { headers, time_us: packet.time_us, direction, packets: 1 };
         self.more.packet(index, &seen);

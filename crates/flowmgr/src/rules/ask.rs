@@ -21,6 +21,8 @@ use crate::verdict::Verdict;
 pub(crate) struct Asking {
     pub(super) questions: Vec<RuleQuestion>,
     pub(super) waiting: Vec<Waiting>,
+    /// Empty, for use in turn with these two.
+    pub(super) spare: (Vec<RuleQuestion>, Vec<Waiting>),
     /// Questions that may still be raised about flows whose rule is only out of date.
     renewals_left: usize,
 }
@@ -44,11 +46,9 @@ pub(crate) struct Waiting {
 
 impl Asking {
     pub fn new() -> Asking {
-        Asking {
-            questions: Vec::with_capacity(BURST_MAX),
-            waiting: Vec::with_capacity(4 * BURST_MAX),
-            renewals_left: 0,
-        }
+        let lists = || (Vec::with_capacity(BURST_MAX), Vec::with_capacity(4 * BURST_MAX));
+        let (questions, waiting) = lists();
+        Asking { questions, waiting, spare: lists(), renewals_left: 0 }
     }
 
     /// The open question about a flow.
@@ -307,6 +307,17 @@ impl Rules {
         if let Some(waiting) = self.asking.waiting.last_mut() {
             waiting.may_be_element = true;
         }
+        true
+    }
+
+    /// Whether the packet of this number in the burst, which was the last to be walked, waits for an
+    /// answer; if so, it has this verdict from now on.
+    pub fn waits_by(&mut self, at: usize, verdict: Verdict) -> bool {
+        let waiting = self.asking.waiting.last_mut();
+        let Some(waiting) = waiting.filter(|it| it.at as usize == at) else {
+            return false;
+        };
+        waiting.verdict = verdict;
         true
     }
 

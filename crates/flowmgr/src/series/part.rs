@@ -1,13 +1,12 @@
 //! Series of flows: a part of a flow. They are collected in the store and leave by the rings.
 
-use cring::{Label, Producer, Slot};
+use cring::{FlowRef, Label, Producer, Slot};
 
 use super::SeriesStore;
 use crate::config::{Effect, SeriesShare};
 use crate::entry::Counts;
 use crate::flows::Flows;
-use crate::ids::Awaited;
-use crate::ids::DepthId;
+use crate::ids::{Awaited, DepthId, TaskId};
 use crate::part::{First, Part};
 use crate::tasks::Tasks;
 
@@ -26,8 +25,11 @@ pub(crate) struct SeriesPart {
     pub store: SeriesStore,
     /// Of which flows the records have the series.
     pub share: SeriesShare,
-    /// By task, at least one each. A flow's index chooses the ring of its series.
+    /// By task; none for a task whose series are answered at once. A flow's index chooses the ring
+    /// of its series.
     pub rings: Vec<Vec<Producer<Slot>>>,
+    /// The series that is being answered.
+    pub slot: Box<Slot>,
 }
 
 impl Part for SeriesPart {
@@ -77,38 +79,16 @@ impl SeriesPart {
         let index = arrival.index;
         let place = flows.place_of(arrival.hash, index);
         let is_half_open = place.is_some_and(|place| flows.table.occupant(place).is_half_open);
-        let flow = flows.entries.flow_ref(index);
-        let word = flows.entries.word(depth, index);
-        word.pend(flow.generation);
-        let counters = &mut flows.counters.depths[depth.index()];
-        counters.series_emitted += 1;
-        let store = &self.store;
-        let key = flows.entries.hot(index).key();
-        let (_, (_, port)) = key.ends(flows.entries.hot(index).is_low_forward());
-        // If a flow began mid-stream, nobody knows who began it; and a port is not asked to confirm
-        // itself.
-        let server_port = match store.is_midstream(index) || is_named_by_port {
-            true => 0,
-            false => port,
-        };
-        let rings = &mut self.rings[tasks.of_depth(depth).index()];
+        let (store, rings) = (&self.store, &mut self.rings[tasks.of_depth(depth).index()]);
+        let asked = Asked::begin(store, flows, arrival, depth, is_named_by_port);
+        let flow = asked.flow;
         let ring = index as usize % rings.len();
         let ring = &mut rings[ring];
         let gives_way =
             is_half_open && flows.effect == Effect::Arrival && ring.free() < ring.capacity() / 2;
-        let asks = (&tasks.task(tasks.of_depth(depth)).config, tasks.k(depth));
-        debug_assert!(
-            store.seen(index, store.number_of(asks.0.unit)) >= asks.1,
-            "a series that is not complete"
-        );
-        let pushed = !gives_way
-            && ring.push(|slot| {
-                slot.flow = flow;
-                slot.kth_us = arrival.time_us;
-                slot.emitted_ns = arrival.now_ns;
-                (slot.series.task, slot.series.server_port) = (depth.0, server_port);
-                store.read(index, asks, key.protocol(), &mut slot.series);
-            });
+        let pushed = !gives_way && ring.push(|slot| asked.write(store, tasks, slot));
+        let word = flows.entries.word(depth, index);
+        let counters = &mut flows.counters.depths[depth.index()];
         if pushed {
             flows.outbox.await_label(Awaited { flow, depth });
         } else {
@@ -117,5 +97,78 @@ impl SeriesPart {
             // Cannot be post-mortem: nobody else knows of the pending word.
             let _ = word.decide(flow.generation, Label::Unlabelled);
         }
+    }
+
+    /// Whether a task's series are answered at once.
+    #[inline]
+    pub fn is_inline(&self, task: TaskId) -> bool {
+        self.rings[task.index()].is_empty()
+    }
+
+    /// Has the series answered and gives the flow the label.
+    pub fn ask<P: Part>(
+        &mut self,
+        flows: &mut Flows,
+        arrival: &Arrival,
+        depth: DepthId,
+        tasks: &Tasks,
+        (is_named_by_port, by): (bool, &mut P),
+    ) {
+        let asked = Asked::begin(&self.store, flows, arrival, depth, is_named_by_port);
+        asked.write(&self.store, tasks, &mut self.slot);
+        let flow = asked.flow;
+        let label = by.answer(&self.slot, flows.entries.labels_now());
+        // Cannot be post-mortem: nobody else knows of the pending word.
+        let _ = flows.entries.word(depth, arrival.index).decide(flow.generation, label);
+        flows.outbox.await_label(Awaited { flow, depth });
+    }
+}
+
+/// A series that a flow's depth asks to be answered.
+struct Asked<'a> {
+    arrival: &'a Arrival,
+    depth: DepthId,
+    flow: FlowRef,
+    protocol: u8,
+    /// 0 where it is not known, or must not be told.
+    server_port: u16,
+}
+
+impl<'a> Asked<'a> {
+    /// From here on the flow waits for the label.
+    fn begin(
+        store: &SeriesStore,
+        flows: &mut Flows,
+        arrival: &'a Arrival,
+        depth: DepthId,
+        is_named_by_port: bool,
+    ) -> Asked<'a> {
+        let index = arrival.index;
+        let flow = flows.entries.flow_ref(index);
+        flows.entries.word(depth, index).pend(flow.generation);
+        flows.counters.depths[depth.index()].series_emitted += 1;
+        let key = flows.entries.hot(index).key();
+        let (_, (_, port)) = key.ends(flows.entries.hot(index).is_low_forward());
+        // If a flow began mid-stream, nobody knows who began it; and a port is not asked to confirm
+        // itself.
+        let server_port = match store.is_midstream(index) || is_named_by_port {
+            true => 0,
+            false => port,
+        };
+        Asked { arrival, depth, flow, protocol: key.protocol(), server_port }
+    }
+
+    fn write(&self, store: &SeriesStore, tasks: &Tasks, slot: &mut Slot) {
+        let asks = (&tasks.task(tasks.of_depth(self.depth)).config, tasks.k(self.depth));
+        let index = self.arrival.index;
+        debug_assert!(
+            store.seen(index, store.number_of(asks.0.unit)) >= asks.1,
+            "a series that is not complete"
+        );
+        slot.flow = self.flow;
+        slot.kth_us = self.arrival.time_us;
+        slot.emitted_ns = self.arrival.now_ns;
+        (slot.series.task, slot.series.server_port) = (self.depth.0, self.server_port);
+        store.read(index, asks, self.protocol, &mut slot.series);
     }
 }

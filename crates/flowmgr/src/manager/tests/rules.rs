@@ -9,23 +9,29 @@ fn live() -> Config {
 
 /// A bench whose manager has rules.
 fn with_rules(config: Config, has_bounds: bool) -> Bench {
-    let flows = config.max_flows;
     let mut bench = Bench::new(config);
-    bench.manager.change_rules(&mut RulesChange {
-        label_tasks: 1,
-        has_bounds,
-        has_behaviours: true,
-        is_renumbered: true,
-        memory: Some(RuleMemory::new(flows).unwrap()),
-    });
+    bench.begin_rules(has_bounds);
     bench
+}
+
+impl<P: Part> Bench<P> {
+    pub(super) fn begin_rules(&mut self, has_bounds: bool) {
+        let flows = self.manager.max_flows();
+        self.manager.change_rules(&mut RulesChange {
+            label_tasks: 1,
+            has_bounds,
+            has_behaviours: true,
+            is_renumbered: true,
+            memory: Some(RuleMemory::new(flows).unwrap()),
+        });
+    }
 }
 
 fn change(bench: &mut Bench) {
     bench.manager.change_rules(&mut RulesChange::default());
 }
 
-fn dscp(rule: u32, dscp: u8) -> RuleAnswer {
+pub(super) fn dscp(rule: u32, dscp: u8) -> RuleAnswer {
     RuleAnswer { rule: Some(rule), action: Action::of_dscp(Some(dscp)), ..RuleAnswer::default() }
 }
 
@@ -38,7 +44,7 @@ fn drop(rule: u32) -> RuleAnswer {
     }
 }
 
-impl Bench {
+impl<P: Part> Bench<P> {
     /// Walks a burst whose questions are answered by `rules`, by the flow's low host; returns the
     /// DSCPs as packets leave.
     pub(super) fn ruled(
