@@ -22,6 +22,7 @@
 //! series are shed at once.
 
 pub(crate) mod after;
+mod at_once;
 mod collect;
 pub(crate) mod labelling;
 mod measure;
@@ -87,6 +88,8 @@ pub(crate) struct Terms {
 
 impl Task {
     /// A task for these flow managers and devices. Everything a round needs is allocated here.
+    /// Without flow managers it only answers at once ([`Task::answer`]), or, without devices as
+    /// well, holds the place of a task that another manager serves.
     ///
     /// # Errors
     /// When the configuration is impossible in itself, or an accelerator does not fit it.
@@ -96,11 +99,7 @@ impl Task {
         mut accelerators: Vec<Accelerator>,
     ) -> Result<Self, ConfigError> {
         config.check()?;
-        if inputs.is_empty() {
-            let why = "an analytics manager needs at least one ring, that is one flow manager's";
-            return Err(ConfigError(format!("{why} ring")));
-        }
-        if accelerators.is_empty() {
+        if !inputs.is_empty() && accelerators.is_empty() {
             let why = "an analytics manager needs at least one device".to_owned();
             return Err(ConfigError(why));
         }

@@ -40,9 +40,14 @@ impl Labelling {
         let time_ns = now_ns.saturating_sub(emitted_ns);
         self.counters.labelled(source, taken, time_ns);
         self.measure.labelled(emitted_ns, time_ns);
+        self.show(series, flow, label);
+        time_ns
+    }
+
+    /// Shows a series and its label to the observer, if there is one.
+    pub fn show(&mut self, series: &Series, flow: FlowRef, label: Label) {
         if let Some(observer) = &mut self.observer {
             observer.answered(series, flow, label);
         }
-        time_ns
     }
 }

@@ -5,7 +5,7 @@ use super::labelling::Labelling;
 use crate::RingInput;
 use crate::cache::{Cache, LookUp};
 use crate::ring_input::{Queue, Seen};
-use cring::{Label, Source};
+use cring::{FlowRef, Label, Labels, Source};
 use std::time::Duration;
 
 /// At least this many series of a ring are looked at per round, even where batches are smaller,
@@ -62,6 +62,11 @@ impl Rings {
             look_max: LOOK_MAX_LEAST,
             news_ns: None,
         }
+    }
+
+    /// Whether the task is asked about a flow, by the labels that others have given by now.
+    pub fn is_asked(&self, labels: &dyn Labels, flow: FlowRef) -> bool {
+        self.after.is_nothing() || self.after.verdict(labels, flow) == Verdict::Asked
     }
 
     /// Lets a round look at as many series of a ring as the largest batch holds.
@@ -166,7 +171,7 @@ impl Rings {
         cache: &mut TimedCache,
         labelling: &mut Labelling,
     ) -> bool {
-        self.turn = (self.turn + 1) % self.queues.len();
+        self.turn = (self.turn + 1) % self.queues.len().max(1);
         let (mut seen, mut kept) = (0, 0);
         for i in in_turn(self.turn, self.queues.len()) {
             let looked = self.look_at(i, now_ns, decided, cache, labelling);

@@ -105,7 +105,7 @@ impl RowLayout {
 
     /// One series: a channel for each feature, in the model's order, and 0 where the series is
     /// shorter than the channel.
-    fn write(&self, mut row: &mut [f32], series: &Series) {
+    pub fn write(&self, mut row: &mut [f32], series: &Series) {
         for &feature in &self.features {
             let (channel, rest) = row.split_at_mut(self.k);
             row = rest;
