@@ -1,5 +1,5 @@
 //! How the parts of a pipeline `F:A:D` are connected: F flow managers, A analytics managers, D
-//! devices.
+//! devices. `F:0:0`: the flow managers have their series answered at once, by the device `native`.
 //!
 //! Pure arithmetic, so that the configuration, `check` and the builder agree. The rules:
 //!
@@ -21,7 +21,7 @@ use std::fmt;
 /// Greatest number of each part. No machine needs as many; more is taken for a mistake.
 pub const PARTS_MAX: usize = 64;
 
-/// The parts of one pipeline, each 1 to [`PARTS_MAX`].
+/// The parts of one pipeline, each 1 to [`PARTS_MAX`]; or no analytics managers and no devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// F: flow managers.
@@ -30,6 +30,9 @@ pub struct Layout {
     pub analytics_managers: usize,
     /// D: devices.
     pub devices: usize,
+    /// The models decide: tasks that can have their series answered at once do, and without others
+    /// the layout is 1:0:0. Until then it counts as 1:1:1.
+    pub is_auto: bool,
 }
 
 /// A ring from a flow manager to an analytics manager.
@@ -51,24 +54,42 @@ pub struct SessionPlace {
 }
 
 impl Layout {
-    /// Reads `F:A:D`; `None` unless that is three numbers of 1 to [`PARTS_MAX`].
+    /// Reads `F:A:D`, or `auto`; `None` unless that is three numbers of 1 to [`PARTS_MAX`], of which
+    /// the last two may both be 0.
     pub fn parse(text: &str) -> Option<Layout> {
+        if text == "auto" {
+            return Some(Layout::default());
+        }
         let mut parts = text.split(':').map(|part| {
             let part = part.parse().ok()?;
-            (1..=PARTS_MAX).contains(&part).then_some(part)
+            (0..=PARTS_MAX).contains(&part).then_some(part)
         });
         let layout = Layout {
             flow_managers: parts.next()??,
             analytics_managers: parts.next()??,
             devices: parts.next()??,
+            is_auto: false,
         };
-        parts.next().is_none().then_some(layout)
+        let is_possible = layout.flow_managers > 0
+            && (layout.analytics_managers > 0) == (layout.devices > 0)
+            && parts.next().is_none();
+        is_possible.then_some(layout)
+    }
+
+    /// F flow managers that have all series answered at once.
+    pub fn inline(flow_managers: usize) -> Layout {
+        Layout { flow_managers, analytics_managers: 0, devices: 0, is_auto: false }
+    }
+
+    /// Whether all series are answered at once.
+    pub fn is_inline(&self) -> bool {
+        self.analytics_managers == 0
     }
 
     /// All rings, grouped by flow manager, in the order in which it holds them.
     pub fn rings(&self) -> Vec<RingPlace> {
         let (f, a) = (self.flow_managers, self.analytics_managers);
-        let rings = 0..f.max(a);
+        let rings = 0..if a == 0 { 0 } else { f.max(a) };
         rings
             .map(|ring| match a <= f {
                 true => RingPlace { flow_manager: ring, analytics_manager: ring * a / f },
@@ -88,15 +109,15 @@ impl Layout {
 }
 
 impl Default for Layout {
-    /// 1:1:1.
+    /// `auto`.
     fn default() -> Layout {
-        Layout { flow_managers: 1, analytics_managers: 1, devices: 1 }
+        Layout { flow_managers: 1, analytics_managers: 1, devices: 1, is_auto: true }
     }
 }
 
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Layout { flow_managers, analytics_managers, devices } = self;
+        let Layout { flow_managers, analytics_managers, devices, .. } = self;
         write!(f, "{flow_managers}:{analytics_managers}:{devices}")
     }
 }
@@ -124,9 +145,18 @@ mod tests {
         assert_eq!(layout("2:1:12").to_string(), "2:1:12");
         for wrong in
             ["", "1", "1:1", "1:1:1:1", "0:1:1", "1:1:65", "1:1:x", "1:-1:1", "1::1", " 1:1:1"]
+                .into_iter()
+                .chain(["0:0:0", "1:0:1", "1:1:0", "Auto"])
         {
             assert_eq!(Layout::parse(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn without_analytics_managers_there_is_neither_ring_nor_session() {
+        assert_eq!(layout("3:0:0"), Layout::inline(3));
+        assert_eq!((rings("3:0:0"), sessions("3:0:0")), (vec![], vec![]));
+        assert_eq!((rings("auto"), sessions("auto")), (vec![(0, 0)], vec![(0, 0)]));
     }
 
     #[test]

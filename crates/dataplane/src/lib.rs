@@ -20,6 +20,7 @@
 //! | [`session`], [`devices`] | devices that run a model |
 //! | [`profiles`] | how long batches take: stored, measured at the start, found in a run |
 //! | [`pipelines`] | managers and rings |
+//! | [`inline`] | a flow manager that has series answered at once |
 //!
 //! The crate starts no thread of the data path itself, reads and writes no file but models and
 //! profiles, and knows no command line, no terminal and no network.
@@ -34,7 +35,7 @@ mod threads;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use error::Error;
-pub use opening::{bundle, devices, label_map, pipelines, profiles, session, task_check, tasks};
+pub use opening::{bundle, devices, inline, label_map, pipelines, profiles, session, task_check, tasks};
 pub use threads::{
     analytics_worker, clock, counters, egress, flow_worker, look, recorder, rules, run, settings,
     sink, snapshot, state, swap, waker,

@@ -2,6 +2,7 @@
 
 pub mod bundle;
 pub mod devices;
+pub mod inline;
 pub mod label_map;
 pub mod pipelines;
 pub mod profiles;

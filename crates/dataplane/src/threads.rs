@@ -5,6 +5,7 @@ pub mod clock;
 pub mod counters;
 pub mod egress;
 pub mod flow_worker;
+pub mod inline;
 mod label_waker;
 pub mod look;
 pub mod recorder;

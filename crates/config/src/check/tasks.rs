@@ -341,7 +341,7 @@ impl<'a> Asked<'a> {
             report(problems, line);
         }
         match devices.as_slice() {
-            [device] => vec![device.clone(); layout.devices],
+            [device] => vec![device.clone(); layout.devices.max(1)],
             _ => devices,
         }
     }

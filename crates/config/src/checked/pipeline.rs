@@ -17,9 +17,10 @@ section! {
     /// Threads.
     pub struct Pipeline = One "pipeline";
 
-    /// threads of a pipeline, each number from 1 to 64
-    layout: Layout = restart "layout", Kind::Text, "\"1:1:1\"",
-        "flow managers : analytics managers : devices" => layout;
+    /// threads of a pipeline, each number from 1 to 64; F:0:0: flow managers label inline, on the
+    /// device native; auto: 1:0:0 where native runs the models and a row is quick, otherwise 1:1:1
+    layout: Layout = restart "layout", Kind::Text, "\"auto\"",
+        "flow managers : analytics managers : devices, or auto" => layout;
     /// pipelines side by side, each with the whole layout; flows are distributed by RSS hash
     instances: usize = restart "instances", integer(1, 64), "1", "pipelines";
     /// where threads are pinned: flow managers, then analytics managers, then device threads,
@@ -30,7 +31,10 @@ section! {
 
 fn layout(setting: &Setting) -> Result<Layout, String> {
     Layout::parse(&setting.get::<String>()?).ok_or_else(|| {
-        format!("expected a layout F:A:D of three numbers from 1 to {PARTS_MAX}, such as 1:1:1")
+        format!(
+            "expected a layout F:A:D of three numbers from 1 to {PARTS_MAX}, such as 1:1:1, or \
+             F:0:0, or auto"
+        )
     })
 }
 

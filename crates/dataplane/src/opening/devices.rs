@@ -29,11 +29,16 @@ pub struct Opener<'a> {
 }
 
 impl Opener<'_> {
-    /// The sessions of one analytics manager, each with the bundle loaded and run once.
+    /// The sessions of one analytics manager, each with the bundle loaded and run once; the one of a
+    /// flow manager that answers at once.
     ///
     /// # Errors
     /// A library, device or model that cannot be used.
     pub fn accelerators(&self, manager: &Thread) -> Result<Vec<Accelerator>, Error> {
+        if let Role::Flow(_) = manager.role {
+            let devices = self.config.accel.devices.iter().take(1);
+            return devices.map(|device| self.accelerator(device, manager)).collect();
+        }
         let places = self.config.pipeline.layout.sessions();
         let places = places.into_iter().enumerate();
         let own = places.filter(|(_, it)| manager.role == Role::Analytics(it.analytics_manager));

@@ -15,7 +15,7 @@ use config::checked::{Capture, FlowHash, Pipeline};
 use config::layout::Layout;
 
 use crate::opening::bundle::{context, features};
-use crate::opening::devices::Opener;
+use crate::opening::inline::{FlowManager, Inline};
 use crate::opening::profiles::Profiles;
 use crate::opening::tasks::{OpenTask, TaskNames, actions};
 use crate::placement::{Cores, Role, Thread};
@@ -28,7 +28,7 @@ const REPLAY_SEED: u64 = 0x5eed;
 /// The managers of all pipelines, connected by rings, and the names of the classes.
 pub struct Pipelines {
     /// The packet's walk: the flow managers, pipeline by pipeline.
-    pub flow_managers: Vec<(Thread, flowmgr::Manager)>,
+    pub flow_managers: Vec<(Thread, FlowManager)>,
     /// The series' walk: the analytics managers, pipeline by pipeline.
     pub analytics: Vec<(Thread, analytics::Manager)>,
     /// Names of the tasks and of their classes.
@@ -55,8 +55,10 @@ impl Pipelines {
         cores: &Cores,
         options: FlowOptions,
     ) -> Result<Pipelines, Error> {
-        let packets = PacketSide::build(config, tasks, options)?;
-        let opened = packets.series.open(tasks, cores, &Profiles::new(tasks))?;
+        let profiles = Profiles::new(tasks);
+        let mut packets = PacketSide::build(config, tasks, options)?;
+        packets.open_inline(tasks, cores, &profiles)?;
+        let opened = packets.series.open(tasks, cores, &profiles)?;
         Ok(Pipelines {
             analytics: OpenedManager::managers(opened)?,
             flow_managers: packets.flow_managers,
@@ -69,7 +71,7 @@ impl Pipelines {
 /// a ring are shed.
 pub struct PacketSide {
     /// The flow managers, pipeline by pipeline.
-    pub flow_managers: Vec<(Thread, flowmgr::Manager)>,
+    pub flow_managers: Vec<(Thread, FlowManager)>,
     /// Names of the tasks and of their classes.
     pub names: Arc<[TaskNames]>,
     /// The consumers of the rings, from which the series' side is built.
@@ -91,23 +93,59 @@ impl PacketSide {
     ) -> Result<PacketSide, Error> {
         let names = tasks.iter().map(OpenTask::names).collect();
         let flow = flow_config(config, tasks, options)?;
-        PacketSide::new(&flow, &config.pipeline, config.ring.slots, names)
+        let are_inline: Vec<bool> = tasks.iter().map(|task| task.is_inline).collect();
+        PacketSide::new(&flow, &config.pipeline, (config.ring.slots, &are_inline), names)
     }
 
-    /// Builds the packet side; all flow managers are configured like `flow`.
+    /// Opens the devices of the tasks whose series are answered at once.
+    ///
+    /// # Errors
+    /// A device or a model that cannot be used.
+    pub fn open_inline(
+        &mut self,
+        tasks: &[OpenTask],
+        cores: &Cores,
+        profiles: &Profiles,
+    ) -> Result<(), Error> {
+        if !tasks.iter().any(|task| task.is_inline) {
+            return Ok(());
+        }
+        let words = tasks.iter().enumerate();
+        let words = words.flat_map(|(number, task)| vec![number; task.series.depths.len()]);
+        let task_of_word: Vec<usize> = words.collect();
+        for (thread, manager) in &mut self.flow_managers {
+            let opened = tasks.iter().map(|task| {
+                let accelerators = match task.is_inline {
+                    true => task.opener(cores, profiles).accelerators(thread)?,
+                    false => Vec::new(),
+                };
+                Ok(OpenedTask { config: task.analytics_config(), inputs: Vec::new(), accelerators })
+            });
+            let tasks = opened.collect::<Result<_, Error>>()?;
+            let opened = OpenedManager { thread: thread.clone(), tasks };
+            let task_of_word = task_of_word.clone();
+            let managers = OpenedManager::managers(vec![opened])?.into_iter();
+            *manager.parts_mut() =
+                managers.map(|(_, manager)| Inline::new(manager, task_of_word.clone())).next();
+        }
+        Ok(())
+    }
+
+    /// Builds the packet side; all flow managers are configured like `flow`. `slots` says how many
+    /// a ring has, and of which tasks series are answered at once, without rings.
     ///
     /// # Errors
     /// Numbers that are out of range; no memory.
     pub fn new(
         flow: &flowmgr::Config,
         pipeline: &Pipeline,
-        ring_slots: usize,
+        slots: (usize, &[bool]),
         names: Arc<[TaskNames]>,
     ) -> Result<PacketSide, Error> {
         let mut side =
             PacketSide { flow_managers: Vec::new(), names, series: SeriesSide(Vec::new()) };
         for instance in 0..pipeline.instances {
-            side.add(flow, &pipeline.layout, ring_slots, instance)?;
+            side.add(flow, &pipeline.layout, slots, instance)?;
         }
         Ok(side)
     }
@@ -118,14 +156,15 @@ impl PacketSide {
         &mut self,
         flow: &flowmgr::Config,
         layout: &Layout,
-        ring_slots: usize,
+        (ring_slots, are_inline): (usize, &[bool]),
         instance: usize,
     ) -> Result<(), Error> {
         let mut producers: Vec<Vec<_>> = (0..layout.flow_managers).map(|_| Vec::new()).collect();
         let mut consumers: Vec<Vec<_>> =
             (0..layout.analytics_managers).map(|_| Vec::new()).collect();
-        for _ in 0..self.names.len() {
-            let places = layout.rings().into_iter();
+        for task in 0..self.names.len() {
+            let is_inline = are_inline.get(task).is_some_and(|&is_inline| is_inline);
+            let places = layout.rings().into_iter().filter(|_| !is_inline);
             let places = places.map(|ring| (ring.flow_manager, ring.analytics_manager));
             let rings = Mesh::new(places, ring_slots);
             producers.iter_mut().zip(rings.producers).for_each(|(all, of_task)| all.push(of_task));
@@ -135,7 +174,7 @@ impl PacketSide {
         for (i, producers) in producers.into_iter().enumerate() {
             let mut flow = flow.clone();
             flow.flow_id_first = self.flow_managers.len() as u64;
-            let manager = flowmgr::Manager::with_rings(flow, producers).map_err(flow_failure)?;
+            let manager = FlowManager::with_parts(flow, producers, None).map_err(flow_failure)?;
             labels.push(manager.labels());
             let role = Role::Flow(i);
             self.flow_managers.push((Thread { instance, role }, manager));
@@ -210,22 +249,11 @@ impl SeriesSide {
     ) -> Result<Vec<OpenedManager>, Error> {
         let opened = self.0.into_iter().map(|(thread, by_task)| {
             let tasks = tasks.iter().zip(by_task).map(|(task, inputs)| {
-                let opener = Opener {
-                    config: &task.config,
-                    bundle: &task.bundle,
-                    cores,
-                    golden_test: false,
-                    profiles,
+                let accelerators = match task.is_inline {
+                    true => Vec::new(),
+                    false => task.opener(cores, profiles).accelerators(&thread)?,
                 };
-                Ok(OpenedTask {
-                    accelerators: opener.accelerators(&thread)?,
-                    inputs,
-                    config: analytics::Config {
-                        after: task.after.clone(),
-                        word: task.word,
-                        ..analytics_config(&task.config, &task.bundle)
-                    },
-                })
+                Ok(OpenedTask { accelerators, inputs, config: task.analytics_config() })
             });
             let tasks = tasks.collect::<Result<_, Error>>()?;
             Ok(OpenedManager { thread, tasks })

@@ -43,7 +43,7 @@ const TIMER_SLACK_NS: NonZeroU64 = NonZeroU64::new(5_000).unwrap();
 /// How others reach an analytics worker between two rounds. Each is optional.
 #[derive(Default)]
 pub struct Hooks {
-    /// Bring another model, or other settings, to each task; or none.
+    /// Bring another model, or other settings, to a task.
     pub swaps: Vec<SwapPort>,
     /// Takes snapshots of the counters.
     pub telemetry: Option<Publisher<AnalyticsSnapshot>>,
@@ -113,8 +113,8 @@ impl AnalyticsWorker {
 
     fn serve_hooks(&mut self) {
         let Hooks { swaps, telemetry, recorder } = &mut self.hooks;
-        for (task, swap) in swaps.iter().enumerate() {
-            swap.serve(&mut self.manager, task, recorder.as_mut());
+        for swap in swaps.iter() {
+            swap.serve(&mut self.manager, recorder.as_mut());
         }
         if let Some(telemetry) = telemetry {
             telemetry.publish(|snapshot| snapshot.update(&self.manager));

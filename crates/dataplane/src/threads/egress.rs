@@ -6,10 +6,11 @@ mod tagged;
 #[cfg(test)]
 mod tests;
 
-use flowmgr::{Fate, Manager, Packet};
+use flowmgr::{Fate, Packet};
 use packetio::{Burst, TxCounts};
 
 use crate::Error;
+use crate::opening::inline::FlowManager;
 use crate::threads::counters::PortCounters;
 
 pub use forward::Forward;
@@ -30,7 +31,7 @@ pub trait Egress: Send {
         burst: &Burst<'_>,
         packets: &[Packet],
         fates: &[Fate],
-        flows: &Manager,
+        flows: &FlowManager,
     ) -> Result<(), Error>;
 
     /// Lets packets go that waited for a label.

@@ -22,13 +22,15 @@ use std::time::{Duration, Instant};
 use cring::Counter;
 use crossbeam_utils::Backoff;
 use flowmgr::record::Record;
-use flowmgr::{Counted, Effect, Fate, Gso, Key, LABELS_LOOKED_AT, Manager, Packet};
+use flowmgr::{Counted, Effect, Fate, Gso, Key, LABELS_LOOKED_AT, Packet};
 use packetio::{Burst, FlowCounts, Notice, Received, Rx, TxCounts};
 
 use crate::Error;
+use crate::opening::inline::FlowManager;
 use crate::threads::clock::{Clock, clock_set};
 use crate::threads::counters::{FlowSnapshot, PortCounters};
 use crate::threads::egress::Egress;
+use crate::threads::inline;
 use crate::threads::label_waker::Prepared;
 use crate::threads::look::LookPort;
 use crate::threads::recorder::{FlowRecorder, FlowStep};
@@ -64,6 +66,8 @@ pub struct Hooks {
     pub look: Option<LookPort>,
     /// Records what is done to the flow manager.
     pub recorder: Option<Box<dyn FlowRecorder>>,
+    /// For series that are answered at once.
+    pub inline: inline::Hooks,
 }
 
 /// Bounds on the work that a flow worker does at a time.
@@ -83,7 +87,7 @@ pub struct Parts {
     /// Number of the flow worker, from 0.
     pub number: usize,
     /// The flow manager.
-    pub manager: Manager,
+    pub manager: FlowManager,
     /// The time from which on a label counts, as the manager was configured.
     pub effect: Effect,
     /// The ports that packets come from.
@@ -117,6 +121,7 @@ pub struct FlowWorker {
     counters: Vec<PortCounters>,
     /// When links and clock were last looked at, in flow time.
     looked_us: i64,
+    inline: inline::Served,
     /// When all ports were first seen to be lost; `None` while one is there.
     alone_since: Option<Instant>,
 }
@@ -125,7 +130,7 @@ pub struct FlowWorker {
 /// borrow.
 struct Processor {
     number: usize,
-    manager: Manager,
+    manager: FlowManager,
     recorder: Option<Box<dyn FlowRecorder>>,
     effect: Effect,
     flows_belong_to_ports: bool,
@@ -161,12 +166,16 @@ impl FlowWorker {
         let Limits { burst, .. } = parts.limits;
         let now_us = parts.clock.now_us().unwrap_or_default();
         let (rules, mut hooks) = (parts.rules, parts.hooks);
+        let (mut manager, run) = (parts.manager, parts.run.clone());
+        if let Some(inline) = manager.parts_mut() {
+            inline.set_clock(move || run.now_ns());
+        }
         let mut worker = FlowWorker {
             counters: vec![PortCounters::default(); parts.ports.len()],
             ports: parts.ports,
             processor: Processor {
                 number: parts.number,
-                manager: parts.manager,
+                manager,
                 recorder: hooks.recorder.take(),
                 effect: parts.effect,
                 flows_belong_to_ports: parts.flows_belong_to_ports,
@@ -181,6 +190,7 @@ impl FlowWorker {
                 unknown: Vec::with_capacity(COUNTED_MAX),
                 rules: None,
             },
+            inline: inline::Served::new(std::mem::take(&mut hooks.inline)),
             hooks,
             limits: parts.limits,
             looked_us: now_us,
@@ -345,7 +355,10 @@ impl FlowWorker {
     }
 
     fn publish(&mut self) {
-        let FlowWorker { ports, processor, hooks, counters, .. } = self;
+        let FlowWorker { ports, processor, hooks, counters, inline, .. } = self;
+        if let Some(answering) = processor.manager.parts_mut() {
+            inline.serve(answering, processor.run.now_ns());
+        }
         if let Some(telemetry) = &hooks.telemetry {
             telemetry.publish(|snapshot| {
                 count_ports(ports, processor, counters);

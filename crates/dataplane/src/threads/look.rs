@@ -6,8 +6,9 @@
 //! waits nor allocates, and while nobody looks, [`LookPort::go_on`] is one load.
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
-use flowmgr::{CHAIN_FLOWS_MAX, FlowDetail, FlowLook, Found, Manager, Wanted};
+use flowmgr::{CHAIN_FLOWS_MAX, FlowDetail, FlowLook, Found, Wanted};
 
+use crate::opening::inline::FlowManager;
 use crate::threads::rules::{FlowRules, RuleTotals};
 
 /// Flows that a worker looks at between two bursts: some ten microseconds' worth.
@@ -109,7 +110,7 @@ impl LookPort {
     /// number may be another's later.
     pub fn go_on(
         &mut self,
-        manager: &Manager,
+        manager: &FlowManager,
         ahead_us: i64,
         is_idle: bool,
         rules: Option<&dyn FlowRules>,

@@ -3,36 +3,38 @@
 
 use analytics::{Refused, Round, Standby};
 use flowmgr::record::Record;
-use flowmgr::{Counted, Fate, Manager, Packet, RuleAnswer, RulesChange, Settings};
+
+use crate::opening::inline::FlowManager;
+use flowmgr::{Counted, Fate, Packet, RuleAnswer, RulesChange, Settings};
 
 /// The configurations of a task before and after a swap, from which its settings were made.
 pub type Change = (analytics::Config, analytics::Config);
 
 /// A call that changes a flow manager, with its arguments.
 pub enum FlowStep<'a> {
-    /// [`Manager::receive_from`], or else [`Manager::note_port`].
+    /// [`flowmgr::Manager::receive_from`], or else [`flowmgr::Manager::note_port`].
     Port {
         /// Number of the port.
         port: u8,
         /// Whether flows belong to it.
         owns_flows: bool,
     },
-    /// [`Manager::burst`].
+    /// [`flowmgr::Manager::burst`].
     Burst(&'a mut [u8], &'a [Packet], u64, &'a mut Vec<Fate>),
-    /// [`Manager::count`] for each of these; the numbers of flows that are not known go into the
+    /// [`flowmgr::Manager::count`] for each of these; the numbers of flows that are not known go into the
     /// list.
     Count(&'a [Counted], &'a mut Vec<u32>),
-    /// [`Manager::pass`].
+    /// [`flowmgr::Manager::pass`].
     Pass(i64),
-    /// [`Manager::settle_some`].
+    /// [`flowmgr::Manager::settle_some`].
     Settle(usize, u64, &'a mut dyn FnMut(Record)),
-    /// [`Manager::configure`].
+    /// [`flowmgr::Manager::configure`].
     Configure(&'a mut Settings),
-    /// [`Manager::change_rules`].
+    /// [`flowmgr::Manager::change_rules`].
     ChangeRules(&'a mut RulesChange),
-    /// [`Manager::answer_rules`].
+    /// [`flowmgr::Manager::answer_rules`].
     AnswerRules(&'a [RuleAnswer], &'a mut [u8], &'a [Packet], u64, &'a mut Vec<Fate>),
-    /// [`Manager::drain`].
+    /// [`flowmgr::Manager::drain`].
     Drain,
 }
 
@@ -41,7 +43,7 @@ impl FlowStep<'_> {
     #[inline]
     pub fn take(
         self,
-        manager: &mut Manager,
+        manager: &mut FlowManager,
         recorder: &mut Option<Box<dyn FlowRecorder>>,
     ) -> usize {
         match recorder {
@@ -52,7 +54,7 @@ impl FlowStep<'_> {
 
     /// Makes the call.
     #[inline]
-    pub fn apply(self, manager: &mut Manager) -> usize {
+    pub fn apply(self, manager: &mut FlowManager) -> usize {
         match self {
             FlowStep::Port { port, owns_flows: true } => manager.receive_from(port),
             FlowStep::Port { port, .. } => manager.note_port(port),
@@ -79,10 +81,10 @@ impl FlowStep<'_> {
 /// Records one flow worker.
 pub trait FlowRecorder: Send {
     /// Applies the step and notes it.
-    fn step(&mut self, manager: &mut Manager, step: FlowStep<'_>) -> usize;
+    fn step(&mut self, manager: &mut FlowManager, step: FlowStep<'_>) -> usize;
 
     /// The worker has ended.
-    fn leave(&mut self, manager: &Manager);
+    fn leave(&mut self, manager: &FlowManager);
 }
 
 /// Records one analytics worker. Each method makes the call of the same name; those on a task name

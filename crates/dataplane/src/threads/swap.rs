@@ -27,13 +27,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use accel::Bundle;
-use analytics::{Accelerator, Manager, NewModel, Standby};
+use analytics::{Accelerator, NewModel, Standby};
 use cring::MODELS_MAX;
 use tracing::warn;
 
 use crate::Error;
 use crate::opening::tasks::OpenTask;
-use crate::placement::Thread;
+use crate::placement::{Cores, Role, Thread};
 use crate::threads::recorder::Change;
 use crate::threads::state::{ModelId, Swaps};
 use helpers::Helpers;
@@ -59,6 +59,17 @@ struct Ready {
     is_return: bool,
 }
 
+/// The workers' ends, each with its thread.
+pub struct Ports(Vec<(Thread, SwapPort)>);
+
+impl Ports {
+    /// Takes those of one thread, in the order of its tasks.
+    pub fn take(&mut self, thread: &Thread) -> Vec<SwapPort> {
+        let of_thread = self.0.extract_if(.., |(of, _)| of == thread);
+        of_thread.map(|(_, port)| port).collect()
+    }
+}
+
 /// Drives swaps of one task's model, one at a time.
 pub struct Swapper {
     helpers: Helpers,
@@ -72,43 +83,46 @@ pub struct Swapper {
 }
 
 impl Swapper {
-    /// A swapper for each of these tasks, and for each of these analytics workers the ports of its
-    /// tasks.
-    pub fn for_tasks(
-        helpers: &Helpers,
-        tasks: &[OpenTask],
-        analytics: &[(Thread, Manager)],
-    ) -> (Vec<Swapper>, Vec<Vec<SwapPort>>) {
-        let mut by_worker: Vec<Vec<SwapPort>> = analytics.iter().map(|_| Vec::new()).collect();
+    /// A swapper for each of these tasks, and the ports of the workers that serve them.
+    pub fn for_tasks(helpers: &Helpers, tasks: &[OpenTask], cores: &Cores) -> (Vec<Swapper>, Ports) {
+        let mut all = Ports(Vec::new());
         let swappers = tasks.iter().enumerate().map(|(number, task)| {
-            let (swapper, ports) = Swapper::new(helpers, number, &task.bundle, analytics);
-            let all = by_worker.iter_mut().zip(ports);
-            all.for_each(|(of_worker, port)| of_worker.push(port));
+            let (swapper, ports) = Swapper::new(helpers, number, task, cores);
+            all.0.extend(ports.0);
             swapper
         });
-        (swappers.collect(), by_worker)
+        (swappers.collect(), all)
     }
 
-    /// A swapper, and a port for each of these analytics workers. `bundle` is the model in use for
-    /// the task with number `task`.
+    /// A swapper for the task with this number, and the ports of the workers that serve it: flow
+    /// workers if its series are answered at once, otherwise analytics workers.
     pub fn new(
         helpers: &Helpers,
-        task: usize,
-        bundle: &Bundle,
-        analytics: &[(Thread, Manager)],
-    ) -> (Swapper, Vec<SwapPort>) {
-        let ends = analytics.iter().map(|(thread, _)| target(thread));
+        number: usize,
+        task: &OpenTask,
+        cores: &Cores,
+    ) -> (Swapper, Ports) {
+        let threads = cores.iter().map(|(thread, _)| thread);
+        let threads = threads.filter(|thread| match thread.role {
+            Role::Flow(_) => task.is_inline,
+            Role::Analytics(_) => !task.is_inline,
+            Role::Session(_) => false,
+        });
+        let ends = threads.map(|thread| {
+            let (target, port) = target(number, thread);
+            (target, (thread.clone(), port))
+        });
         let (targets, ports) = ends.unzip();
         let swapper = Swapper {
             helpers: helpers.clone(),
-            task,
+            task: number,
             targets,
-            bundle: Arc::new(bundle.clone()),
+            bundle: Arc::new(task.bundle.clone()),
             generation: 0,
             known: Known::default(),
             answer_within: ANSWER_WITHIN,
         };
-        (swapper, ports)
+        (swapper, Ports(ports))
     }
 
     /// The results of all swaps so far.

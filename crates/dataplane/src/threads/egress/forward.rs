@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use flowmgr::verdict::Verdict;
-use flowmgr::{Fate, Manager, Packet};
+use flowmgr::{Fate, Packet};
 use packetio::{Burst, Selection, Tx, TxCounts};
 
 use super::{Egress, Mirror};
 use crate::Error;
+use crate::opening::inline::FlowManager;
 use crate::threads::counters::PortCounters;
 use crate::threads::run::{Event, Run};
 
@@ -52,7 +53,7 @@ impl Egress for Forward {
         burst: &Burst<'_>,
         _packets: &[Packet],
         fates: &[Fate],
-        _flows: &Manager,
+        _flows: &FlowManager,
     ) -> Result<(), Error> {
         let is_dropped = |fate: &Fate| fate.verdict == Verdict::Dropped;
         // In one pass, without a branch for each packet: mostly there are none of either.

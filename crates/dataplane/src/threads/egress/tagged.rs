@@ -12,12 +12,13 @@ use std::sync::Arc;
 
 use cring::{Label, Labels, TASKS_MAX, TaskWords};
 use flowmgr::verdict::Verdict;
-use flowmgr::{Action, Actions, Fate, Manager, Packet, TaskId, tag};
+use flowmgr::{Action, Actions, Fate, Packet, TaskId, tag};
 use packetio::{Burst, CaptureFormat, CaptureWriter, Frame, WriteError};
 use policy::{Ask, Policy, RuleNumber};
 
 use super::Egress;
 use crate::Error;
+use crate::opening::inline::FlowManager;
 use crate::threads::rules;
 
 /// Bytes of packets held at a time, at most, beyond one burst.
@@ -62,7 +63,7 @@ impl TaggedWriter {
     /// The file cannot be created.
     pub fn create(
         output: &Path,
-        manager: &flowmgr::Manager,
+        manager: &FlowManager,
         policy: Option<&Arc<Policy>>,
     ) -> Result<TaggedWriter, Error> {
         let format = match output.extension() {
@@ -163,7 +164,7 @@ impl Egress for TaggedWriter {
         burst: &Burst<'_>,
         packets: &[Packet],
         fates: &[Fate],
-        flows: &Manager,
+        flows: &FlowManager,
     ) -> Result<(), Error> {
         for (i, (packet, fate)) in packets.iter().zip(fates).enumerate() {
             let frame = Frame { time_us: packet.time_us, ..burst.frames()[i] };

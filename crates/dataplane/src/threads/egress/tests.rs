@@ -4,10 +4,11 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use cring::ring;
-use flowmgr::{Action, Fate, Manager, Packet, RuleAnswer, RuleMemory, RulesChange};
+use flowmgr::{Action, Fate, Packet, RuleAnswer, RuleMemory, RulesChange};
 use packetio::{Burst, Frame, LinkEvent, Selection, Tx, TxCounts, TxError};
 
 use super::{Egress, Forward, Mirror};
+use crate::opening::inline::FlowManager;
 use crate::threads::counters::PortCounters;
 use crate::threads::run::{Event, Run};
 use crate::threads::small_table::config;
@@ -55,10 +56,10 @@ fn datagram(host: u8) -> [u8; 28] {
     packet
 }
 
-fn manager() -> Manager {
+fn manager() -> FlowManager {
     let (producer, _) = ring(64);
     let config = config(256);
-    let mut manager = Manager::new(config, producer).unwrap();
+    let mut manager = FlowManager::new(config, producer).unwrap();
     manager.change_rules(&mut RulesChange {
         memory: Some(RuleMemory::new(256).unwrap()),
         ..RulesChange::default()
@@ -77,7 +78,7 @@ fn action(host: u8) -> Action {
 }
 
 /// Sends datagrams of these hosts from the first port on.
-fn send(forward: &mut Forward, manager: &mut Manager, hosts: &[u8]) {
+fn send(forward: &mut Forward, manager: &mut FlowManager, hosts: &[u8]) {
     let mut data: Vec<u8> = hosts.iter().flat_map(|host| datagram(*host)).collect();
     let packet = |at| Packet {
         at: 28 * at,

@@ -32,6 +32,8 @@ pub struct FlowOutcome {
     pub counters: flowmgr::Counters,
     /// What its ports counted.
     pub ports: Vec<PortCounters>,
+    /// What each task counted whose series were answered at once; none if all go through rings.
+    pub tasks: Vec<analytics::Counters>,
     /// Copies of packets.
     pub copied: TxCounts,
     /// How often the wall clock was set.
@@ -130,7 +132,7 @@ impl FlowWorker {
     }
 
     fn leave(self, results: [Result<(), Error>; 3]) -> FlowOutcome {
-        let FlowWorker { mut ports, mut processor, hooks, mut counters, .. } = self;
+        let FlowWorker { mut ports, mut processor, hooks, mut counters, inline, .. } = self;
         if !ports.is_empty() {
             count_ports(&mut ports, &processor, &mut counters);
         }
@@ -140,6 +142,7 @@ impl FlowWorker {
         if let Some(recorder) = &mut processor.recorder {
             recorder.leave(&processor.manager);
         }
+        let tasks = processor.manager.parts().as_ref().map(|answering| inline.finish(answering));
         let mut flows = processor.manager.counters().clone();
         let counted = counters.iter().map(|port| port.rx.counted).sum();
         flows.verdicts.set_counted(counted);
@@ -151,6 +154,7 @@ impl FlowWorker {
             number: processor.number,
             counters: flows,
             ports: counters,
+            tasks: tasks.unwrap_or_default(),
             copied,
             clock_steps: processor.clock.steps(),
             is_live: matches!(processor.clock, Clock::Live(_)),

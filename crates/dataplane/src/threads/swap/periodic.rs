@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use accel::Bundle;
-use analytics::Manager;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::helpers::{Helpers, RunGuard, opening_model};
-use super::{Refusal, SwapPort, Swapper};
+use super::{Ports, Refusal, Swapper};
 use crate::Error;
-use crate::placement::{Cores, Thread};
+use crate::opening::tasks::OpenTask;
+use crate::placement::Cores;
 use crate::threads::state::{SharedState, Swaps};
 use config::Config;
 
@@ -35,8 +34,7 @@ pub struct PeriodicSwapper {
 }
 
 impl PeriodicSwapper {
-    /// Starts the thread for the first task of these analytics threads, each of which gets one of
-    /// the ports.
+    /// Starts the thread for the first task; the ports are for the threads that serve it.
     ///
     /// # Errors
     /// No thread.
@@ -44,12 +42,11 @@ impl PeriodicSwapper {
         plan: SwapPlan,
         config: &Config,
         cores: &Cores,
-        bundle: &Bundle,
+        task: &OpenTask,
         state: Arc<SharedState>,
-        analytics: &[(Thread, Manager)],
-    ) -> Result<(PeriodicSwapper, Vec<SwapPort>), Error> {
+    ) -> Result<(PeriodicSwapper, Ports), Error> {
         let (helpers, lasts) = Helpers::new(cores, state);
-        let (driver, ports) = Swapper::new(&helpers, 0, bundle, analytics);
+        let (driver, ports) = Swapper::new(&helpers, 0, task, cores);
         let (goes_on, ended) = bounded(0);
         let (config, cores) = (Arc::new(config.clone()), cores.clone());
         let thread = std::thread::Builder::new()

@@ -36,6 +36,8 @@ pub(super) enum Answer {
 
 /// The analytics worker's end.
 pub struct SwapPort {
+    /// Number of the task.
+    task: usize,
     steps: Receiver<Step>,
     answers: Sender<Answer>,
 }
@@ -43,7 +45,8 @@ pub struct SwapPort {
 impl SwapPort {
     /// Between two rounds: takes the next step, and hands back devices and settings that are no
     /// longer in use. Costs two loads if there is neither. `recorder` takes the steps.
-    pub fn serve(&self, manager: &mut Manager, number: usize, recorder: &mut dyn SeriesRecorder) {
+    pub fn serve(&self, manager: &mut Manager, recorder: &mut dyn SeriesRecorder) {
+        let number = self.task;
         if let Some(retired) = manager.tasks_mut()[number].take_retired() {
             self.answer(Answer::Retired(retired));
         }
@@ -130,11 +133,11 @@ impl Target {
     }
 }
 
-/// Both ends for the worker of this name.
-pub(super) fn target(thread: &Thread) -> (Target, SwapPort) {
+/// Both ends for a task of the worker of this name.
+pub(super) fn target(task: usize, thread: &Thread) -> (Target, SwapPort) {
     let (steps, taken) = bounded(STEPS);
     let (given, answers) = bounded(STEPS);
     let target = Target { thread: thread.clone(), steps, answers, owed: 0 };
-    let port = SwapPort { steps: taken, answers: given };
+    let port = SwapPort { task, steps: taken, answers: given };
     (target, port)
 }

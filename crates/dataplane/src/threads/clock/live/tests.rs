@@ -1,9 +1,10 @@
 use cring::ring;
 use flowmgr::record::{EndReason, Record};
 use flowmgr::verdict::Verdict;
-use flowmgr::{Manager, Packet};
+use flowmgr::Packet;
 
 use super::*;
+use crate::opening::inline::FlowManager;
 use crate::threads::small_table::config;
 
 const SECOND_US: i64 = 1_000_000;
@@ -125,11 +126,11 @@ fn syn(host: u8) -> Vec<u8> {
     packet
 }
 
-fn manager() -> Manager {
+fn manager() -> FlowManager {
     let (producer, _) = ring(64);
     let mut config = config(256);
     config.tasks[0].midstream = true;
-    Manager::new(config, producer).unwrap()
+    FlowManager::new(config, producer).unwrap()
 }
 
 /// A flow each second through a table of 256, with the wall clock a day ahead for a while: flows
