@@ -26,6 +26,8 @@ pub struct RunOutcome {
     pub cores: Cores,
     pub swaps: Swaps,
     pub names: Arc<[TaskNames]>,
+    /// Why each task's model ran on its devices, at the start; empty where they were named.
+    pub devices_why: Vec<String>,
     pub table: Table,
     /// Bytes of the packets on the wire.
     pub bytes: u64,
@@ -100,12 +102,7 @@ impl Table {
 
 impl RunOutcome {
     /// The outcome of a run with this configuration that has done nothing yet.
-    pub fn nothing(
-        config: &Config,
-        cores: Cores,
-        names: Arc<[TaskNames]>,
-        table: Table,
-    ) -> RunOutcome {
+    pub fn nothing(config: &Config, cores: Cores, tasks: &[OpenTask], table: Table) -> RunOutcome {
         RunOutcome {
             flows: flowmgr::Counters::default(),
             tasks: Vec::new(),
@@ -113,7 +110,8 @@ impl RunOutcome {
             instances: config.pipeline.instances,
             cores,
             swaps: Swaps::default(),
-            names,
+            names: tasks.iter().map(OpenTask::names).collect(),
+            devices_why: tasks.iter().map(|task| task.devices_why().to_owned()).collect(),
             table,
             bytes: 0,
             packets_by_worker: Vec::new(),

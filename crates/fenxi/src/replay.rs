@@ -129,7 +129,7 @@ pub fn run(config: &Config, args: &ReplayArgs) -> Result<RunOutcome, Failure> {
     };
     drop(inside);
     let ended = runtime.block_on(supervisor.serve())?;
-    let mut outcome = RunOutcome::nothing(config, cores, names, table);
+    let mut outcome = RunOutcome::nothing(config, cores, &tasks, table);
     outcome.recent = Some(recent);
     outcome.wall = ended.at.duration_since(run.started);
     outcome.interrupted = ended.is_interrupted;

@@ -91,7 +91,7 @@ pub fn run(plan: &RunPlan<'_>) -> Result<RunOutcome, Failure> {
     };
     let packets = PacketSide::build(config, &tasks, options)?;
     let table = Table::new(config, &tasks, &packets.flow_managers);
-    let mut outcome = RunOutcome::nothing(config, cores.clone(), packets.names.clone(), table);
+    let mut outcome = RunOutcome::nothing(config, cores.clone(), &tasks, table);
     let opened = open(plan, &tasks, &packets, rules)?;
     let sinks = opened.sinks.clone();
     let runtime = supervise::runtime()?;
@@ -154,8 +154,8 @@ fn open(
 }
 
 fn log_start(config: &Config, tasks: &[OpenTask]) {
-    let devices = tasks.iter().flat_map(|task| &task.config.accel.devices);
-    let mut devices: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
+    let devices = tasks.iter().map(|task| task.config.tasks[0].shown_devices());
+    let mut devices: Vec<String> = devices.collect();
     devices.dedup();
     let models = tasks.iter().map(|task| &task.bundle);
     let models = models.map(|bundle| format!("model {} {}", bundle.name(), bundle.version()));

@@ -7,7 +7,7 @@ use analytics::Accelerator;
 
 use crate::Error;
 use crate::opening::profiles::{Profiles, profile_of_file};
-use crate::opening::session::{executor, refused, session, spec};
+use crate::opening::session::{executor, not_opened, session, spec};
 use crate::placement::{Cores, Role, Thread, pin, rename};
 use config::Config;
 use config::checked::{self, DeviceThread};
@@ -97,6 +97,30 @@ fn check_outputs(bundle: &Bundle, is_exact: bool, session: &mut dyn Device) -> R
     )))
 }
 
+/// The task's configuration with the devices that the model decides on where nobody named any:
+/// `native` if it takes the model, otherwise `cpu`. `config` holds one task alone
+/// ([`Config::of_task`]).
+pub fn for_model(mut config: Config, bundle: &Bundle) -> Config {
+    let Some(task) = config.tasks.first_mut() else {
+        return config;
+    };
+    if task.devices.iter().all(|device| device.otherwise.is_none()) {
+        return config;
+    }
+    let refusal = accel::native_takes(bundle).err();
+    for device in &mut task.devices {
+        if let (Some(otherwise), Some(_)) = (device.otherwise.take(), &refusal) {
+            *device = *otherwise;
+        }
+    }
+    task.devices_why = match refusal {
+        None => "default: native takes this model".to_owned(),
+        Some(why) => format!("default: native does not take this model: {why}"),
+    };
+    config.accel.devices = task.devices.clone();
+    config
+}
+
 /// Checks the devices of a configuration. Those on the CPU are opened. Others may take minutes to
 /// open or may be in use, so only what can be seen without opening them is checked.
 ///
@@ -108,7 +132,8 @@ pub fn look_at_devices(config: &Config, bundle: &Bundle) -> Result<(), Error> {
         if !looked_at.insert(&device.name) {
             continue;
         }
-        accel::probe(&spec(config, bundle, device)?, bundle).map_err(refused)?;
+        let probed = accel::probe(&spec(config, bundle, device)?, bundle);
+        probed.map_err(|error| not_opened(config, error))?;
         // Whether it is one; a start says whether it is a good one.
         profile_of_file(bundle, device)?;
     }
