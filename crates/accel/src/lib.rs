@@ -56,7 +56,7 @@ pub use file::{ReadError, read_regular};
 pub use golden::{GoldenReport, argmax, check_golden, golden_tolerance, run_batch};
 pub use native::native_takes;
 pub use profile::Profile;
-pub use provider::{DeviceSpec, OpenError, PROVIDERS, Provider, open, probe};
+pub use provider::{DEFAULTS, DeviceSpec, OpenError, PROVIDERS, Provider, open, probe};
 pub use simulated::SimulatedDevice;
 pub use threaded::ThreadedDevice;
 pub use thresholds::Thresholds;

@@ -334,8 +334,9 @@ impl<'a> Asked<'a> {
             }
         };
         if names.is_empty() {
-            let otherwise = find("cpu").map(Box::new);
-            devices.extend(find("native").map(|native| Device { otherwise, ..native }));
+            let [first, second] = accel::DEFAULTS.map(&mut find);
+            let otherwise = second.map(Box::new);
+            devices.extend(first.map(|first| Device { otherwise, ..first }));
         }
         devices.extend(names.iter().filter_map(|name| find(name)));
         let is_refused = self.is_refused(&["accel.devices", "pipeline.layout"]);

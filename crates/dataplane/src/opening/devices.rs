@@ -107,6 +107,7 @@ pub fn for_model(mut config: Config, bundle: &Bundle) -> Config {
     if task.devices.iter().all(|device| device.otherwise.is_none()) {
         return config;
     }
+    let [name, _] = accel::DEFAULTS;
     let refusal = accel::native_takes(bundle).err();
     for device in &mut task.devices {
         if let (Some(otherwise), Some(_)) = (device.otherwise.take(), &refusal) {
@@ -114,8 +115,8 @@ pub fn for_model(mut config: Config, bundle: &Bundle) -> Config {
         }
     }
     task.devices_why = match refusal {
-        None => "default: native takes this model".to_owned(),
-        Some(why) => format!("default: native does not take this model: {why}"),
+        None => format!("default: {name} takes this model"),
+        Some(why) => format!("default: {name} does not take this model: {why}"),
     };
     config.accel.devices = task.devices.clone();
     config
