@@ -5,6 +5,7 @@ use crate::common;
 
 mod bench;
 mod config;
+mod defaults;
 mod devices;
 mod model;
 mod profile;

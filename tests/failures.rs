@@ -128,10 +128,6 @@ fn swapped(model: &Path, other: Option<&Path>) -> (Vec<String>, Value) {
 /// The same model again and again: nothing is lost, and no label is another one.
 #[test]
 fn an_exchange_of_the_model_loses_nothing() {
-    let test = "an_exchange_of_the_model_loses_nothing";
-    if !common::has_onnxruntime() {
-        return common::skip(test, "ONNX Runtime (make onnxruntime)");
-    }
     for model in [common::bundle(), common::shipped_bundle()] {
         let (expected, unswapped) = swapped(&model, None);
         let (records, summary) = swapped(&model, Some(&model));
@@ -165,10 +161,6 @@ fn changed_bundle(dir: &Path, from: &str, to: &str) {
 /// What cannot come in is named, and the old model goes on.
 #[test]
 fn a_model_that_does_not_fit_is_refused_under_way() {
-    let test = "a_model_that_does_not_fit_is_refused_under_way";
-    if !common::has_onnxruntime() {
-        return common::skip(test, "ONNX Runtime (make onnxruntime)");
-    }
     let dir = tempfile::tempdir().expect("a folder");
     let other_label = dir.path().join("label");
     changed_bundle(&other_label, "\"TLS\"", "\"SSL\"");
@@ -195,10 +187,6 @@ fn a_model_that_does_not_fit_is_refused_under_way() {
 
 #[test]
 fn the_threshold_of_a_class_makes_it_unknown() {
-    let test = "the_threshold_of_a_class_makes_it_unknown";
-    if !common::has_onnxruntime() {
-        return common::skip(test, "ONNX Runtime (make onnxruntime)");
-    }
     let labels = |sets: &[&str]| -> Value {
         let mut command =
             common::fenxi_asking_once(["replay", "--json", "--set", "flow.max_flows=16384"]);

@@ -227,7 +227,7 @@ fn labels_are_pythons() {
         let name = bundle.display();
         let flows = dir.path().join("flows.jsonl");
         let mut replay = common::fenxi(["replay", "--series", "--json", "--flows"]);
-        replay.arg(&flows).arg("--model").arg(&bundle);
+        replay.arg(&flows).arg("--model").arg(&bundle).args(common::ONNXRUNTIME);
         replay.args(REFERENCE_LIFETIMES);
         for set in [
             "ring.slots=16",

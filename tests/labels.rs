@@ -35,7 +35,7 @@ fn compare(python: &Path, bundle: &Path, captures: &[PathBuf], sets: &[&str]) ->
     let dir = tempfile::tempdir().expect("a folder");
     let flows = dir.path().join("flows.jsonl");
     let mut replay = common::fenxi(["replay", "--series", "--json", "--flows"]);
-    replay.arg(&flows).arg("--model").arg(bundle).args(captures);
+    replay.arg(&flows).arg("--model").arg(bundle).args(captures).args(common::ONNXRUNTIME);
     for set in sets {
         replay.args(["--set", set]);
     }
@@ -130,7 +130,7 @@ fn int8_labels_do_not_depend_on_the_batch() {
         let dir = tempfile::tempdir().expect("a folder");
         let flows = dir.path().join("flows.jsonl");
         let mut replay = common::fenxi(["replay", "--series", "--flows"]);
-        replay.arg(&flows).arg("--model").arg(common::int8_bundle());
+        replay.arg(&flows).arg("--model").arg(common::int8_bundle()).args(common::ONNXRUNTIME);
         replay.arg("--set").arg(format!("analytics.batch_sizes={sizes}"));
         replay.arg(common::demo());
         common::run(replay).expect_code(0);
@@ -167,10 +167,6 @@ fn ssh_at(port: u16) -> Vec<u8> {
 /// contradict the port.
 #[test]
 fn ssh_is_named_on_any_port_and_marked() {
-    if !common::has_onnxruntime() {
-        let test = "ssh_is_named_on_any_port_and_marked";
-        return common::skip(test, "ONNX Runtime (make onnxruntime)");
-    }
     let dir = tempfile::tempdir().expect("a folder");
     for (port, contradicting) in [(22, 0), (2222, 0), (443, 11)] {
         let [ssh, flows, tagged] =

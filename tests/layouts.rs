@@ -93,12 +93,6 @@ fn assert_same(capture: &PathBuf, options: &[&str]) {
 
 #[test]
 fn every_layout_gives_the_demo_the_same_labels() {
-    if !common::has_onnxruntime() {
-        return common::skip(
-            "every_layout_gives_the_demo_the_same_labels",
-            "ONNX Runtime (make onnxruntime)",
-        );
-    }
     assert_same(&common::demo(), &[]);
 }
 
@@ -108,9 +102,6 @@ fn every_layout_gives_a_large_capture_the_same_labels() {
     let Some(folder) = common::shared("captures/train") else {
         return common::skip(test, "the shared captures");
     };
-    if !common::has_onnxruntime() {
-        return common::skip(test, "ONNX Runtime (make onnxruntime)");
-    }
     assert_same(&folder.join("gnutella.pcap"), &["--label-delay-ms", "3"]);
 }
 

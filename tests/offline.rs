@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::lab::Lab;
 use common::live::{Live, generate_on};
-use common::{demo, fenxi, root, shipped_bundle, skip};
+use common::{ONNXRUNTIME, demo, fenxi, root, shipped_bundle, skip};
 use tempfile::TempDir;
 
 /// The telemetry client looks up its collector some ten seconds after its start.
@@ -236,7 +236,11 @@ fn a_replay_keeps_to_its_files() {
     let mut replay = fenxi(["replay", "--flows"]);
     replay.arg(watch.out().join("flows.jsonl")).arg(demo());
     replay.arg("--model").arg(shipped_bundle());
+    // On the engine, which asks for no library.
     let seen = watch.run(&replay);
+    watch.assert_opened_nothing_else(&seen, &[shipped_bundle(), demo()]);
+    assert!(!seen.trace.contains("onnxruntime"), "looked for the library");
+    let seen = watch.run(replay.args(ONNXRUNTIME));
     assert!(watch.out().join("flows.jsonl").exists());
     watch.assert_opened_nothing_else(&seen, &[libraries(""), shipped_bundle(), demo()]);
 }

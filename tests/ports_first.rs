@@ -86,19 +86,8 @@ impl Replayed {
     }
 }
 
-fn has_runtime(test: &str) -> bool {
-    let has = common::has_onnxruntime();
-    if !has {
-        common::skip(test, "ONNX Runtime (make onnxruntime)");
-    }
-    has
-}
-
 #[test]
 fn a_port_names_a_flow_with_its_first_packet() {
-    if !has_runtime("a_port_names_a_flow_with_its_first_packet") {
-        return;
-    }
     let dir = tempfile::tempdir().expect("a folder");
     let bundle = ports_first(dir.path(), "protocol", CONTRADICTION);
     let flows = dir.path().join("flows.jsonl");
@@ -131,9 +120,6 @@ fn a_port_names_a_flow_with_its_first_packet() {
 
 #[test]
 fn an_answer_contradicts_a_port() {
-    if !has_runtime("an_answer_contradicts_a_port") {
-        return;
-    }
     let dir = tempfile::tempdir().expect("a folder");
     let bundle = ports_first(dir.path(), "protocol", LIGHTLY);
     let [input, flows] = ["ssh.pcap", "flows.jsonl"].map(|name| dir.path().join(name));
@@ -168,9 +154,6 @@ fn an_answer_contradicts_a_port() {
 /// exact.
 #[test]
 fn ports_first_is_deterministic() {
-    if !has_runtime("ports_first_is_deterministic") {
-        return;
-    }
     let dir = tempfile::tempdir().expect("a folder");
     let bundle = ports_first(dir.path(), "protocol-int8", LIGHTLY);
     let [input, flows] = ["ssh.pcap", "flows.jsonl"].map(|name| dir.path().join(name));
@@ -205,9 +188,6 @@ fn ports_first_is_deterministic() {
 fn labels_are_those_that_the_script_says() {
     let test = "labels_are_those_that_the_script_says";
     let python = root().join("target/venv/bin/python");
-    if !has_runtime(test) {
-        return;
-    }
     if !python.exists() {
         return common::skip(test, "target/venv (make target/venv)");
     }
@@ -228,9 +208,6 @@ fn labels_are_those_that_the_script_says() {
 
 #[test]
 fn explanations_name_the_port_and_the_contradiction() {
-    if !has_runtime("explanations_name_the_port_and_the_contradiction") {
-        return;
-    }
     let dir = tempfile::tempdir().expect("a folder");
     let bundle = ports_first(dir.path(), "protocol", LIGHTLY);
     let [input, flows] = ["ssh.pcap", "flows.jsonl"].map(|name| dir.path().join(name));

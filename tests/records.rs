@@ -17,19 +17,14 @@ struct Replay {
     summary: Value,
 }
 
-/// `None`, and said so, where there is nothing to label with.
-fn replay(test: &str, options: &[&str]) -> Option<Replay> {
-    if !common::has_onnxruntime() {
-        common::skip(test, "ONNX Runtime (make onnxruntime)");
-        return None;
-    }
+fn replay(options: &[&str]) -> Replay {
     let dir = tempfile::tempdir().expect("a folder");
     let flows = dir.path().join("flows.jsonl");
     let mut command = common::fenxi(["replay", "--json", "--flows"]);
     command.arg(&flows).arg(common::demo()).args(options);
     let summary = common::run(command).expect_code(0).json();
     let records = common::json_lines(&flows);
-    Some(Replay { records, summary })
+    Replay { records, summary }
 }
 
 fn doc(name: &str) -> String {
@@ -62,7 +57,6 @@ fn flow_records(records: &[Value]) -> impl Iterator<Item = &Value> {
 
 #[test]
 fn records_are_as_the_schema_says() {
-    let test = "records_are_as_the_schema_says";
     let validator = validator();
     let dir = tempfile::tempdir().expect("a folder");
     let rules = dir.path().join("rules.toml");
@@ -78,9 +72,7 @@ fn records_are_as_the_schema_says() {
         &["--speed", "1000x"],
         &["--config", "configs/three-tasks.toml", "--set", "io.mode=tap"],
     ] {
-        let Some(Replay { records, .. }) = replay(test, options) else {
-            return;
-        };
+        let Replay { records, .. } = replay(options);
         assert_valid(&validator, &records);
         let has_rule = |rule: u64| flow_records(&records).any(|flow| flow["rule"] == rule);
         let has_rules = options.contains(&rules.as_str());
@@ -96,12 +88,7 @@ fn records_are_as_the_schema_says() {
 /// time.
 #[test]
 fn records_of_a_share_of_the_flows_have_their_series() {
-    let test = "records_of_a_share_of_the_flows_have_their_series";
-    let (Some(all), Some(share)) =
-        (replay(test, &["--series"]), replay(test, &["--set", "records.series=0.25"]))
-    else {
-        return;
-    };
+    let (all, share) = (replay(&["--series"]), replay(&["--set", "records.series=0.25"]));
     let pairs: Vec<_> = flow_records(&all.records).zip(flow_records(&share.records)).collect();
     let (with, without): (Vec<_>, Vec<_>) =
         pairs.into_iter().partition(|(_, flow)| flow.get("series").is_some());
@@ -113,10 +100,7 @@ fn records_of_a_share_of_the_flows_have_their_series() {
 /// A schema that takes everything would pass the test above.
 #[test]
 fn the_schema_refuses_what_is_wrong() {
-    let Some(Replay { records, .. }) = replay("the_schema_refuses_what_is_wrong", &["--series"])
-    else {
-        return;
-    };
+    let Replay { records, .. } = replay(&["--series"]);
     let validator = validator();
     let label = records.iter().find(|record| record["type"] == "label").expect("a label record");
     let flow =
@@ -178,12 +162,9 @@ fn end_reasons_are_those_of_the_program() {
 /// without, and exactly one is the last.
 #[test]
 fn records_of_active_timeouts_add_up() {
-    let test = "records_of_active_timeouts_add_up";
-    let Some(whole) = replay(test, &["--series"]) else {
-        return;
-    };
+    let whole = replay(&["--series"]);
     let active = ["--series", "--set", "flow.active_timeout_s=1"];
-    let parts = replay(test, &active).expect("ran before");
+    let parts = replay(&active);
     let mut by_flow: BTreeMap<u64, Vec<&Value>> = BTreeMap::new();
     for part in flow_records(&parts.records) {
         by_flow.entry(part["flow_id"].as_u64().expect("a number")).or_default().push(part);
@@ -229,15 +210,11 @@ fn records_of_active_timeouts_add_up() {
 /// With a `[[task]]`, records say whose label it is, and nothing else of them changes.
 #[test]
 fn records_name_a_configured_task() {
-    let test = "records_name_a_configured_task";
     let dir = tempfile::tempdir().expect("a folder");
     let config = dir.path().join("c.toml");
     std::fs::write(&config, "[[task]]\nname = \"protocol\"\n").expect("a file");
     let config = config.to_str().expect("UTF-8");
-    let (Some(named), Some(plain)) = (replay(test, &["--config", config]), replay(test, &[]))
-    else {
-        return;
-    };
+    let (named, plain) = (replay(&["--config", config]), replay(&[]));
     assert_valid(&validator(), &named.records);
     let without_task = |record: &Value| {
         let mut record = record.as_object().expect("an object").clone();
@@ -257,12 +234,7 @@ fn host_records_follow_the_label_that_brings_them() {
     let bundle = bundle.to_str().expect("UTF-8");
     let plain = common::bundle();
     let plain = plain.to_str().expect("UTF-8");
-    let test = "host_records_follow_the_label_that_brings_them";
-    let (Some(named), Some(plain)) =
-        (replay(test, &["--model", bundle]), replay(test, &["--model", plain]))
-    else {
-        return;
-    };
+    let (named, plain) = (replay(&["--model", bundle]), replay(&["--model", plain]));
     let validator = validator();
     assert_valid(&validator, &named.records);
     let (hosts, others): (Vec<Value>, Vec<Value>) =
@@ -344,11 +316,7 @@ fn paths(object: &Map<String, Value>, above: &str, paths: &mut BTreeSet<String>)
 
 #[test]
 fn the_summary_page_names_every_field_and_no_other() {
-    let Some(Replay { summary, .. }) =
-        replay("the_summary_page_names_every_field_and_no_other", &[])
-    else {
-        return;
-    };
+    let Replay { summary, .. } = replay(&[]);
     let mut expected = BTreeSet::new();
     paths(summary.as_object().expect("an object"), "", &mut expected);
     let triggers = summary["batches"].as_object().expect("an object").keys().cloned();

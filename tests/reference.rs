@@ -113,10 +113,6 @@ fn for_each<T: Sync>(items: &[T], check: impl Fn(&T) + Sync) {
 
 /// The reference's data, if a test can run on them.
 fn data(test: &str) -> Option<PathBuf> {
-    if !common::has_onnxruntime() {
-        common::skip(test, "ONNX Runtime (make onnxruntime)");
-        return None;
-    }
     let counts = common::shared("reference/train_counts.jsonl");
     if counts.is_none() {
         common::skip(test, "the shared captures and their reference");

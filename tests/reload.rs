@@ -18,6 +18,7 @@ use tempfile::TempDir;
 use common::Finished;
 use common::lab::Lab;
 use common::live::Live;
+use common::onnx::{Endless, endless_bundle};
 
 /// Packets of a flow: more than K, so each gets a label and carries it.
 const PACKETS: usize = 14;
@@ -294,10 +295,6 @@ fn what_nobody_confirms_is_undone() {
 
 #[test]
 fn labels_are_those_of_the_model_and_the_confidence_that_a_reload_brings() {
-    if !common::has_onnxruntime() {
-        common::skip("labels_are_those_of_the_model", "ONNX Runtime");
-        return;
-    }
     let config = |least: &str| {
         format!(
             "[flow]\nidle_timeout_s = 1\n[model]\nmin_confidence = {least}\npath = \"{}\"",
@@ -334,6 +331,58 @@ fn labels_are_those_of_the_model_and_the_confidence_that_a_reload_brings() {
     assert!(model.starts_with("protocol "), "{model}");
     assert_eq!(reply["model_swapped"], true);
     assert_eq!(world.live.metric_sum("fenxi_balance"), 0.0);
+}
+
+/// The device of a new model is decided as at a start.
+#[test]
+fn a_model_that_the_engine_does_not_take_runs_on_the_cpu_or_is_refused() {
+    let test = "a_model_that_the_engine_does_not_take_runs_on_the_cpu_or_is_refused";
+    if !common::has_onnxruntime() {
+        return common::skip(test, "ONNX Runtime (make onnxruntime)");
+    }
+    let short = "[flow]\nidle_timeout_s = 1\n";
+    let nowhere = format!("{short}[accel]\nlibrary = \"/nowhere/libonnxruntime.so\"\n");
+    let why = "default: native does not take this model: node '";
+    for (config, has_library) in [(short, true), (&nowhere, false)] {
+        let Some(world) = World::start("taken", config) else {
+            return;
+        };
+        // Its loop never begins.
+        let other = endless_bundle(world.dir.path(), Endless::Above(1e9));
+        let device = || -> String {
+            let devices = world.ctl(&["--json", "devices"]).expect_code(0).json();
+            devices["devices"][0]["device"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(device(), "native");
+        let loaded = world.ctl(&["model", "load", other.to_str().unwrap()]);
+        if has_library {
+            loaded.expect_code(0);
+            assert_eq!((device().as_str(), world.live.said(why)), ("cpu", 1));
+            world.wait_for_more("fenxi_series_total", "inferred");
+            let reply = world.reload(config, &[]);
+            assert_eq!(reply["model_swapped"], true);
+            assert_eq!(world.swaps(), [2.0, 0.0, 0.0]);
+        } else {
+            let refused = loaded.expect_code(69).stderr;
+            assert!(refused.contains("/nowhere/libonnxruntime.so"), "{refused}");
+            assert!(refused.contains(why), "{refused}");
+            assert_eq!(world.swaps(), [0.0, 1.0, 0.0]);
+        }
+        assert_eq!(device(), "native");
+        // The same devices, by name: nothing has to be opened for it.
+        let named = format!(
+            "{config}{}devices = [\"native\"]\n",
+            match has_library {
+                true => "[accel]\n",
+                false => "",
+            }
+        );
+        let reply = world.reload(&named, &[]);
+        assert_eq!(keys(&reply["applied"]), ["accel.devices"]);
+        assert_eq!(reply["model_swapped"], false);
+        world.wait_for_more("fenxi_series_total", "inferred");
+        world.finish();
+    }
 }
 
 #[test]

@@ -25,6 +25,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A bundle with none of the labels of the built-in tables.
 const IOT_FAMILY: &str = concat!("\"", env!("CARGO_MANIFEST_DIR"), "/../../models/iot-family\"");
 
+/// A bundle that runs on ONNX Runtime only.
+const TWO_FEATURES: &str =
+    concat!("\"", env!("CARGO_MANIFEST_DIR"), "/../../tests/bundles/times-k10\"");
+
 /// A configuration that runs: keys, and their values in TOML.
 const BASE: [(&str, &str); 6] = [
     ("io.mode", "\"tap\""),
@@ -47,6 +51,9 @@ const CASES: &[Case] = &[
     (0, &[("io.promiscuous", "true"), ("io.blocks", "8")]),
     (0, &[("pipeline.layout", "\"2:1:1\"")]),
     (0, &[("accel.devices", "[\"cpu\"]")]),
+    (0, &[("accel.devices", "[]")]),
+    // The engine takes the model, so nobody looks for the library.
+    (0, &[("accel.devices", "[]"), ("accel.library", "\"nonesuch.so\"")]),
     (0, &[("accel.devices", "[\"cpu\"]"), ("analytics.policy", "\"slo\""), ("cache.prefix", "6")]),
     (0, &[("control.http", "\"127.0.0.1:9000\""), ("control.socket", "\"DIR/s\"")]),
     (0, &[("control.http", "\"unix:DIR/h\"")]),
@@ -105,6 +112,10 @@ const CASES: &[Case] = &[
     // This machine.
     (69, &[("io.interfaces", "[\"left\", \"nonesuch\"]")]),
     (69, &[("accel.devices", "[\"cpu\"]"), ("accel.library", "\"nonesuch.so\"")]),
+    // The engine does not take it.
+    (0, &[("accel.devices", "[]"), ("model.path", TWO_FEATURES)]),
+    (69, &[("accel.devices", "[]"), ("model.path", TWO_FEATURES),
+        ("accel.library", "\"nonesuch.so\"")]),
     (69, &[("accel.devices", "[\"cpu\"]"), ("accel.library", "\"case.toml\"")]),
     (69, &[("accel.devices", "[\"cpu\"]"), ("accel.library", "\"fifo/model.onnx\"")]),
     (69, &[("accel.devices", "[\"cuda\"]")]),

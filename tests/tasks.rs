@@ -173,20 +173,8 @@ fn only(labels: &BTreeMap<u64, Answer>, flows: impl Fn(u64) -> bool) -> BTreeMap
     labels.map(|(id, answer)| (*id, answer.clone())).collect()
 }
 
-/// Whether there is something to label with.
-fn can_run(test: &str) -> bool {
-    let can = common::has_onnxruntime();
-    if !can {
-        common::skip(test, "ONNX Runtime (make onnxruntime)");
-    }
-    can
-}
-
 #[test]
 fn each_task_says_what_its_model_says_alone() {
-    if !can_run("each_task_says_what_its_model_says_alone") {
-        return;
-    }
     let tasks = [A, B, C];
     let all = Replay::run(&tasks, &[]);
     all.assert_closed(&tasks);
@@ -228,9 +216,6 @@ fn each_task_says_what_its_model_says_alone() {
 /// the second one.
 #[test]
 fn whoever_names_a_task_gets_what_its_model_says_alone() {
-    if !can_run("whoever_names_a_task_gets_what_its_model_says_alone") {
-        return;
-    }
     let dir = tempfile::tempdir().expect("a folder");
     let path = |name: &str| dir.path().join(name).display().to_string();
     let outputs = |tasks: &[Task], app: &str, options: &[&str]| -> [Vec<u8>; 2] {
@@ -280,9 +265,6 @@ fn an_unknown_task_or_label_is_named_with_a_near_one() {
 
 #[test]
 fn records_are_the_same_each_time_however_packets_and_threads_fall() {
-    if !can_run("records_are_the_same_each_time_however_packets_and_threads_fall") {
-        return;
-    }
     let tasks = [
         A,
         B.with("depths = [3, 10]\nwhen = \"a.confidence < 0.95\""),
@@ -329,9 +311,6 @@ type Case = (&'static str, fn(&Value) -> bool);
 
 #[test]
 fn a_task_is_asked_about_the_flows_that_its_when_means() {
-    if !can_run("a_task_is_asked_about_the_flows_that_its_when_means") {
-        return;
-    }
     let cases: [Case; 9] = [
         // A capture has no interfaces.
         ("when = \"in_port = eth1\"", |_| false),
@@ -377,9 +356,6 @@ fn inside(flow: &Value, end: &str) -> bool {
 /// A share of the flows, the same ones for all tasks.
 #[test]
 fn a_sample_is_a_share_and_the_same_for_all_tasks() {
-    if !can_run("a_sample_is_a_share_and_the_same_for_all_tasks") {
-        return;
-    }
     let alone = Replay::run(&[C], &[]).labels("c");
     let mut before = BTreeMap::new();
     for (when, least, most) in [
@@ -403,9 +379,6 @@ fn a_sample_is_a_share_and_the_same_for_all_tasks() {
 /// need all elements of both.
 #[test]
 fn a_task_is_asked_where_the_label_of_another_says_so() {
-    if !can_run("a_task_is_asked_where_the_label_of_another_says_so") {
-        return;
-    }
     let (cheap, dear) = (Replay::run(&[A], &[]), Replay::run(&[C], &[]));
     let (of_a, of_c) = (cheap.labels("a"), dear.labels("c"));
     let (data, packets) = (cheap.complete(Task::K), dear.complete(Task::K));
@@ -452,9 +425,6 @@ fn a_task_is_asked_where_the_label_of_another_says_so() {
 /// A chain, and a task of several depths that waits for another one.
 #[test]
 fn tasks_may_wait_for_one_that_waits() {
-    if !can_run("tasks_may_wait_for_one_that_waits") {
-        return;
-    }
     let alone = |task: Task| Replay::run(&[task], &[]);
     let (a, b, c) = (alone(A), alone(B), alone(C));
     let tasks = [
@@ -483,9 +453,6 @@ fn tasks_may_wait_for_one_that_waits() {
 
 #[test]
 fn labels_of_a_task_without_records_count_and_are_left_out() {
-    if !can_run("labels_of_a_task_without_records_count_and_are_left_out") {
-        return;
-    }
     let when = "when = \"a.confidence < 0.97\"";
     let whole = Replay::run(&[A, C.with(when)], &[]);
     let quiet = A.with("depths = [3, 5, 10]\nrecords = false");
@@ -504,9 +471,6 @@ fn labels_of_a_task_without_records_count_and_are_left_out() {
 /// Labels that count when they arrive, as live.
 #[test]
 fn a_paced_replay_gives_the_same_labels() {
-    if !can_run("a_paced_replay_gives_the_same_labels") {
-        return;
-    }
     let tasks = [A, B, C.with("when = \"a.confidence < 0.97\"")];
     let whole = Replay::run(&tasks, &[]);
     let paced = Replay::run(&tasks, &["--speed", "20x"]);
@@ -524,9 +488,6 @@ fn a_paced_replay_gives_the_same_labels() {
 /// A task that was not asked says by which term, and one that was says what it answered.
 #[test]
 fn an_explanation_says_why_a_task_was_not_asked() {
-    if !can_run("an_explanation_says_why_a_task_was_not_asked") {
-        return;
-    }
     let tasks = [
         A,
         B.with("depths = [3, 10]\nwhen = \"protocol = udp\""),
@@ -558,9 +519,6 @@ fn an_explanation_says_why_a_task_was_not_asked() {
 #[test]
 fn a_model_asked_at_its_first_depth_only_says_what_it_says_there() {
     let test = "a_model_asked_at_its_first_depth_only_says_what_it_says_there";
-    if !can_run(test) {
-        return;
-    }
     // Flows that end before the next depth have the answer of this one, sure or not.
     let at_three = |task: Task| -> BTreeMap<u64, Answer> {
         let replay = Replay::run(&[task], &[]);

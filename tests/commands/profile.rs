@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::{assert_on_the_page, ran};
-use crate::common::{demo, has_onnxruntime, shipped_bundle, skip};
+use crate::common::{ONNXRUNTIME, demo, has_onnxruntime, shipped_bundle, skip};
 
 /// Nothing is measured longer than it must be.
 const QUICK: [&str; 5] = ["profile", "--seconds", "0", "--sizes", "8,1,64"];
@@ -68,13 +68,10 @@ fn a_goal_that_cannot_be_met_is_told() {
 }
 
 #[test]
-fn the_cpu_is_measured_with_the_shipped_model() {
-    if !has_onnxruntime() {
-        return skip("the_cpu_is_measured_with_the_shipped_model", "ONNX Runtime");
-    }
+fn the_engine_is_measured_with_the_shipped_model() {
     let told = ran(&quick(&[])).expect_code(0).stdout;
     for part in [
-        "CPUExecutionProvider",
+        " on device native (native (",
         "\nlatency  T0 + T1·b = ",
         "\nfit      R² ",
         ", batchiness ",
@@ -101,8 +98,9 @@ fn a_second_replay_uses_the_profile_that_the_first_one_measured() {
     let (capture, set) = (demo(), format!("accel.profiles={}", folder.display()));
     let replay = |policy: &str| {
         let policy = format!("analytics.policy={policy}");
-        let capture = capture.to_str().unwrap();
-        ran(&["replay", capture, "--set", &policy, "--set", &set]).expect_code(0);
+        let mut args = vec!["replay", capture.to_str().unwrap(), "--set", &policy, "--set", &set];
+        args.extend(ONNXRUNTIME);
+        ran(&args).expect_code(0);
         let files = fs::read_dir(&folder).into_iter().flatten();
         let files = files.map(|file| {
             let file = file.unwrap();
@@ -124,7 +122,7 @@ fn what_cannot_be_measured_or_written_is_refused() {
         (&["--latency-goal-ms", "0"], 64, "expected milliseconds"),
         (&["--device", "abacus"], 78, "abacus"),
         (&["--device", "simulated", "--model", "/nowhere"], 66, "/nowhere"),
-        (&["--set", "accel.library=/nowhere/ort.so"], 69, "/nowhere/ort.so"),
+        (&["--device", "cpu", "--set", "accel.library=/nowhere/ort.so"], 69, "/nowhere/ort.so"),
     ] {
         let refused = ran(&[&["profile"], args].concat()).expect_code(code);
         assert_eq!(refused.stdout, "", "{args:?}");

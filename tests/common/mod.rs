@@ -123,6 +123,9 @@ pub fn has_onnxruntime() -> bool {
     root().join("target/onnxruntime/libonnxruntime.so").exists()
 }
 
+/// For tests of ONNX Runtime: without it, the shipped models run on fenxi's own engine.
+pub const ONNXRUNTIME: [&str; 2] = ["--set", "accel.devices=[\"cpu\"]"];
+
 /// For runs where labels matter and the model does not: the device that answers a fixed function of
 /// the series, and needs no library.
 pub const SIMULATED: [&str; 2] = ["--set", "accel.devices=[\"simulated\"]"];

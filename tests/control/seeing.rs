@@ -12,7 +12,7 @@ use packetio::CaptureFormat;
 use serde_json::Value;
 
 use crate::common::packets::{ETHERNET, capture, ethernet, ipv4, timed, udp};
-use crate::common::{demo, fenxi, has_onnxruntime, run, skip};
+use crate::common::{demo, fenxi, run, skip};
 use crate::control::{PATIENCE, Served};
 
 /// A terminal that tmux keeps, gone with this.
@@ -378,9 +378,6 @@ fn image_size(path: &Path) -> (u32, u32) {
 
 #[test]
 fn an_explanation_says_what_the_model_saw_and_who_decided() {
-    if !has_onnxruntime() {
-        return skip("an_explanation", "ONNX Runtime: make onnxruntime");
-    }
     let explain = |flow: &str, args: &[&str]| {
         let mut command = fenxi(["replay", "--explain", flow]);
         command.args(args).arg(demo());

@@ -4,18 +4,11 @@ use super::*;
 
 #[test]
 fn every_view_tells_the_tasks_apart() {
-    let test = "every_view_tells_the_tasks_apart";
-    if !common::has_onnxruntime() {
-        common::skip(test, "ONNX Runtime (make onnxruntime)");
-        return;
-    }
     let mut served = Served::start(&[
         "--config",
         "configs/three-tasks.toml",
         "--set",
         "io.mode=tap",
-        "--set",
-        "accel.devices=[\"cpu\"]",
         "--speed",
         "max",
     ]);
@@ -58,7 +51,7 @@ fn every_view_tells_the_tasks_apart() {
         assert!(status.contains(line), "{line}: {status}");
     }
     let devices = served.ctl(&["devices"]).expect_code(0).stdout;
-    assert!(devices.contains("cpu of second"), "{devices}");
+    assert!(devices.contains("native of second"), "{devices}");
     let flows = served.ctl(&["--json", "flows", "--top", "1000"]);
     let flows: Value = flows.expect_code(0).json();
     let rows = flows["flows"].as_array().expect("rows");

@@ -30,13 +30,8 @@ impl Replay {
     }
 }
 
-/// Replays the demo to a collector, or to a file. `None`, said on the terminal: nothing to label
-/// with.
-fn replay(test: &str, to: Option<&str>) -> Option<Replay> {
-    if !common::has_onnxruntime() {
-        common::skip(test, "ONNX Runtime (make onnxruntime)");
-        return None;
-    }
+/// Replays the demo to a collector, or to a file.
+fn replay(to: Option<&str>) -> Replay {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("flows.jsonl");
     let file = format!("file:{}", dir.path().join("flows.ipfix").display());
@@ -47,7 +42,7 @@ fn replay(test: &str, to: Option<&str>) -> Option<Replay> {
     flows.retain(|record| record["type"] == "flow");
     assert_eq!(summary["ipfix_sent"], flows.len());
     assert_eq!(summary["ipfix_lost"], 0);
-    Some(Replay { dir, flows })
+    Replay { dir, flows }
 }
 
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
@@ -155,9 +150,7 @@ fn nfdump_decodes_every_record() {
     let Some(nfcapd) = Collector::start(test, "nfcapd", args) else {
         return;
     };
-    let Some(replay) = replay(test, Some(&nfcapd.to())) else {
-        return;
-    };
+    let replay = replay(Some(&nfcapd.to()));
     nfcapd.end();
     let mut command = Command::new("nfdump");
     command.args(["-o", "json", "-R", &folder]).env("TZ", "UTC");
@@ -217,9 +210,7 @@ fn pmacct_decodes_every_record() {
     // The process that receives wakes the plugin with what it passes on. What it passes on before
     // the plugin waits for it stays in their queue until more comes, and here no more comes.
     wait_until("its plugin works", || file.exists());
-    let Some(replay) = replay(test, Some(&nfacctd.to())) else {
-        return;
-    };
+    let replay = replay(Some(&nfacctd.to()));
     let lines = || fs::read_to_string(&file).unwrap_or_default();
     wait_until("all flows are written", || lines().lines().count() >= replay.flows.len());
     nfacctd.end();
@@ -266,9 +257,7 @@ fn assert_same(mut decoded: Vec<(Flow, [String; 2])>, mut wanted: Vec<(Flow, [St
 #[test]
 fn tshark_decodes_every_record_and_finds_the_names_of_labels() {
     let test = "tshark_decodes_every_record_and_finds_the_names_of_labels";
-    let Some(replay) = replay(test, None) else {
-        return;
-    };
+    let replay = replay(None);
     let fields = [
         "cflow.flow_id",
         "cflow.appl_id.selector_id",
@@ -337,11 +326,8 @@ fn tshark_decodes_every_record_and_finds_the_names_of_labels() {
 /// The same bytes whatever the transport, and each time.
 #[test]
 fn a_replay_repeats_and_a_connection_carries_what_a_file_has() {
-    let test = "a_replay_repeats_and_a_connection_carries_what_a_file_has";
-    let Some(first) = replay(test, None) else {
-        return;
-    };
-    let again = replay(test, None).unwrap();
+    let first = replay(None);
+    let again = replay(None);
     let bytes = fs::read(first.file()).unwrap();
     assert!(bytes == fs::read(again.file()).unwrap());
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -352,7 +338,7 @@ fn a_replay_repeats_and_a_connection_carries_what_a_file_has() {
         std::io::Read::read_to_end(&mut stream, &mut bytes).unwrap();
         bytes
     });
-    replay(test, Some(&to)).unwrap();
+    replay(Some(&to));
     assert!(bytes == reading.join().unwrap());
     let mut messages = Messages::default();
     messages.extend(&bytes);

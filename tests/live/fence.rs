@@ -156,7 +156,7 @@ fn what_a_run_has_to_do_works_behind_the_fence() {
     let config = |idle: u32| {
         let text = format!(
             "[io]\ninterfaces = [\"b\"]\n[flow]\nidle_timeout_s = {idle}\n[records]\npath = \
-             \"{}\"\n[model]\npath = \"{}\"\n",
+             \"{}\"\n[accel]\ndevices = [\"cpu\"]\n[model]\npath = \"{}\"\n",
             path.display(),
             common::bundle().display()
         );

@@ -34,8 +34,8 @@ mod present {
     use crate::run::capture::{listen, seen};
     use crate::run::inline::{RIGHT, all_was_sent, tagged_flows};
     use crate::run::traffic::{
-        PROGRAMS, Servers, ask, ask_dns, ask_udp, assert_same_flows, connect, device, every_label,
-        stream, talk,
+        PROGRAMS, Servers, ask, ask_dns, ask_udp, assert_same_flows, connect, every_label, stream,
+        talk,
     };
 
     /// The settings of a run on these devices in software.
@@ -83,7 +83,6 @@ mod present {
         let device_of_dpdk = format!("net_pcap0,rx_pcap={}", common::demo().display());
         let mut settings = on(&["net_pcap0"], &[device_of_dpdk]);
         settings.extend(["--flows".to_owned(), live_path.display().to_string()]);
-        settings.extend(device().iter().map(|&word| word.to_owned()));
         let live = Live::launch(fenxi::<&str>([]), &words(&settings));
         live.wait_for_packets(common::demo_packets() as u64);
         live.wait_for("each flow has its label", |live| {
@@ -97,7 +96,7 @@ mod present {
         assert!(!ended.stderr.contains("EAL"), "{}", ended.stderr);
         assert_clean(pid);
         let mut replay = fenxi(["replay"]);
-        replay.arg(common::demo()).arg("--flows").arg(&replay_path).args(device());
+        replay.arg(common::demo()).arg("--flows").arg(&replay_path);
         common::run(replay).expect_code(0);
         assert_same_flows(&live_path, &replay_path);
     }

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use crate::common::lab::Lab;
 use crate::common::live::{Live, fenxi_on};
 use crate::common::{self};
-use crate::run::traffic::{assert_same_flows, connect, device, flows, send, stream};
+use crate::run::traffic::{assert_same_flows, connect, flows, send, stream};
 
 const FIRST: [&str; 2] = ["--set", "io.capture=first"];
 /// The link type of Ethernet, and bytes of the shortest frame that veth takes with an IP header.
@@ -106,7 +106,7 @@ fn the_first_packets_give_the_labels_and_records_that_all_give() {
     lab.wire_within("host", "a", "b");
     let dir = tempfile::tempdir().unwrap();
     for series in [&["--series"][..], &[]] {
-        let args = [series, &["--set", "ring.slots=65536"], device()].concat();
+        let args = [series, &["--set", "ring.slots=65536"]].concat();
         let [all, first] = both(&lab, dir.path(), &common::demo(), &args, |first, sent| {
             let counted = first.metric_sum("fenxi_port_counted_packets_total");
             assert!(counted > 0.1 * sent as f64, "{counted} of {sent}");

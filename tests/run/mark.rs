@@ -9,9 +9,7 @@ use serde_json::Value;
 use crate::common::lab::{FOREIGN, Lab};
 use crate::common::live::Live;
 use crate::common::{self};
-use crate::run::traffic::{
-    PROGRAMS, Servers, ask_dns, ask_udp, connect, device, every_label, stream,
-};
+use crate::run::traffic::{PROGRAMS, Servers, ask_dns, ask_udp, connect, every_label, stream};
 
 pub const HOSTS: [&str; 2] = ["client", "server"];
 
@@ -89,7 +87,7 @@ fn each_connection_gets_the_mark_of_its_label() {
             "first" => ["--config", "configs/live-mark-first.toml"],
             _ => ["--config", "configs/live-mark.toml"],
         };
-        let args = [&shipped[..], &args, device()].concat();
+        let args = [&shipped[..], &args].concat();
         let live = start(&lab, interface, &own_marks(), &args);
         for is_v6 in [false, true] {
             let server = Lab::server(is_v6);
@@ -126,12 +124,10 @@ fn each_connection_gets_the_mark_of_its_label() {
             labelled += u64::from(in_time);
         }
         assert!(labelled >= 6, "{labelled} of {}", flows.len());
-        if common::has_onnxruntime() {
-            let is_dns = |flow: &&Value| flow["dst_port"] == 53 && flow["proto"] == 17;
-            let dns: Vec<&Value> = flows.iter().filter(is_dns).collect();
-            let in_time = |flow: &&Value| flow["label"] == "DNS" && flow["time_to_label_us"] == 0;
-            assert!(!dns.is_empty() && dns.iter().all(in_time), "{dns:?}");
-        }
+        let is_dns = |flow: &&Value| flow["dst_port"] == 53 && flow["proto"] == 17;
+        let dns: Vec<&Value> = flows.iter().filter(is_dns).collect();
+        let in_time = |flow: &&Value| flow["label"] == "DNS" && flow["time_to_label_us"] == 0;
+        assert!(!dns.is_empty() && dns.iter().all(in_time), "{dns:?}");
         let live = &summary["live"];
         let unknown = flows
             .iter()

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::common::lab::Lab;
 use crate::common::live::Live;
 use crate::common::{self};
-use crate::run::traffic::{assert_same_flows, device, flows};
+use crate::run::traffic::{assert_same_flows, flows};
 
 /// No packet is merged any more before it is seen, received or sent.
 pub const NO_OFFLOADS: &str = "tso off gso off gro off tx-udp-segmentation off";
@@ -42,7 +42,6 @@ impl Seen {
         let (flows, interfaces) = (path("flows"), format!("io.interfaces={interfaces}"));
         let mut all = vec!["--set", &interfaces, "--series", "--flows", &flows];
         all.extend(args);
-        all.extend(device());
         let live = Live::start(lab, watched, &all);
         let script = common::root().join("tests/run/merged.py");
         let mut command = format!(
@@ -75,7 +74,6 @@ impl Seen {
         let path = |name: &str| self.records.path().join(name);
         let mut replay = common::fenxi(["replay", "--series", "--json"]);
         replay.arg(path("wire.pcap")).arg("--flows").arg(path("replayed"));
-        replay.args(device());
         let replayed = common::run(replay).expect_code(0).json();
         assert_eq!(replayed["packets"], self.on_wire);
         assert_eq!(replayed["merged"]["unknown"], 0);

@@ -7,7 +7,7 @@ use crate::common::lab::Lab;
 use crate::common::live::Live;
 use crate::common::{self};
 use crate::run::mark::{HOSTS, start};
-use crate::run::traffic::{PROGRAMS, Servers, ask, ask_udp, device, every_label};
+use crate::run::traffic::{PROGRAMS, Servers, ask, ask_udp, every_label};
 
 fn flows(live: &Live) -> Vec<Value> {
     let reply = live.ctl(&["flows", "--top", "100", "--json"]);
@@ -21,7 +21,7 @@ fn a_router_explains_a_flow_from_its_first_packet_to_its_mark() {
     };
     let servers = Servers::start(&lab, "server", &[("page", 300_000)]);
     let class = every_label("mark.class", "0x07000000");
-    let live = start(&lab, "in", &class, device());
+    let live = start(&lab, "in", &class, &[]);
     let server = Lab::server(false);
     servers.fetch(&lab, "client", server, "page");
     live.wait_for("it has a mark", |live| live.metric_sum("fenxi_marks_total") > 0.0);
@@ -40,14 +40,12 @@ fn a_router_explains_a_flow_from_its_first_packet_to_its_mark() {
     assert_eq!((&mark["what"], &mark["value"]), (&"mark".into(), &"0x7000000/0xff000000".into()));
     assert_eq!(mark["outcome"], "the connection has the mark");
     assert!(mark["at"].is_string());
-    if common::has_onnxruntime() {
-        let decided = explained["answers"].as_array().unwrap().iter();
-        let decided = decided.filter(|answer| answer["outcome"] == "decided");
-        let again: Vec<&Value> = decided.map(|it| &it["probabilities"][0]["label"]).collect();
-        match fetched["decided_by"] == "port" {
-            true => assert!(again.is_empty(), "{explained}"),
-            false => assert_eq!(again, [&fetched["label"]], "{explained}"),
-        }
+    let decided = explained["answers"].as_array().unwrap().iter();
+    let decided = decided.filter(|answer| answer["outcome"] == "decided");
+    let again: Vec<&Value> = decided.map(|it| &it["probabilities"][0]["label"]).collect();
+    match fetched["decided_by"] == "port" {
+        true => assert!(again.is_empty(), "{explained}"),
+        false => assert_eq!(again, [&fetched["label"]], "{explained}"),
     }
     live.terminate(0);
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::JoinHandle;
 
-use crate::common::lab::{FOREIGN, Lab, Program, skip};
+use crate::common::lab::{FOREIGN, Lab, Program};
 use crate::common::live::Live;
 use crate::common::{self};
 use crate::run::mark::{HOSTS, mark_at, marks};
@@ -179,10 +179,6 @@ fn mark_of(lab: &Lab, port: u16) -> u32 {
 /// machine changes them.
 #[test]
 fn calls_come_first_and_big_uploads_last() {
-    if !common::has_onnxruntime() {
-        skip("calls_come_first_and_big_uploads_last", "ONNX Runtime");
-        return;
-    }
     let Some(lab) = Lab::routed("shaper", true, &TOOLS) else {
         return;
     };

@@ -12,14 +12,14 @@ use crate::common::live::{Live, fenxi_on};
 use crate::common::{self};
 use crate::run::merged::{NO_OFFLOADS, WIRES};
 use crate::run::traffic::{
-    PROGRAMS, Servers, ask_dns, ask_udp, assert_same_flows, connect, device, flows, send, stream,
+    PROGRAMS, Servers, ask_dns, ask_udp, assert_same_flows, connect, flows, send, stream,
 };
 
 /// A replay of a capture into records.
 fn replay(capture: &std::path::Path, records: &std::path::Path, args: &[&str]) -> Command {
     let mut replay = common::fenxi(["replay", "--series", "--json"]);
     replay.arg(capture).arg("--flows").arg(records);
-    replay.args(args).args(device());
+    replay.args(args);
     replay
 }
 
@@ -66,7 +66,6 @@ fn a_replay_of_what_tcpdump_saw_gives_the_same_flows() {
         let mut args = vec!["--set", &interfaces, "--set", &mode_is, "--series"];
         args.extend(["--set", "io.capture=all"]);
         args.extend(["--flows", live_path.to_str().unwrap()]);
-        args.extend(device());
         let live = Live::start(&lab, "router", &args);
         // tcpdump has written its header once it listens.
         live.wait_for("tcpdump listens", |_| {
@@ -141,8 +140,7 @@ fn hosts_get_the_names_that_a_replay_gives_them() {
 
     let args = ["--set", "io.interfaces=[\"b\"]", "--flows"];
     let flows_to = [live_path.to_str().unwrap()];
-    let live =
-        Live::start(&lab, "host", &[&args[..], &flows_to[..], &model[..], device()].concat());
+    let live = Live::start(&lab, "host", &[&args[..], &flows_to[..], &model[..]].concat());
     let sent = lab.on("host", || send(&common::demo(), "a"));
     live.wait_for_packets(sent);
     live.wait_for("all hosts are named", |live| {
@@ -190,8 +188,7 @@ fn tap_labels_as_a_replay_does() {
 
     let args = ["--set", "io.interfaces=[\"b\"]", "--series", "--flows"];
     let flows_to = [live_path.to_str().unwrap()];
-    let live =
-        Live::start(&lab, "host", &[&args[..], &flows_to[..], &WHOLE[..], device()].concat());
+    let live = Live::start(&lab, "host", &[&args[..], &flows_to[..], &WHOLE[..]].concat());
     let sent = lab.on("host", || send(&common::demo(), "a"));
     live.wait_for_packets(sent);
     assert_eq!(live.metric_sum("fenxi_balance"), 0.0);

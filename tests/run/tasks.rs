@@ -10,7 +10,7 @@ use crate::common::lab::{FOREIGN, Lab};
 use crate::common::live::Live;
 use crate::common::{self};
 use crate::run::mark::{HOSTS, marks};
-use crate::run::traffic::{PROGRAMS, Servers, ask_udp, connect, device, stream};
+use crate::run::traffic::{PROGRAMS, Servers, ask_udp, connect, stream};
 
 /// Bits of each task, each label its number and one more in them.
 const SHIFTS: [(&str, u32); 2] = [("protocol", 24), ("app", 16)];
@@ -67,7 +67,7 @@ fn a_connection_has_the_marks_of_two_tasks() {
     write(&file, &config("when = \"protocol = tcp and protocol.confidence >= 0\"", ""));
     let mut args = vec!["--config", file.to_str().unwrap()];
     args.extend(["--flows", records.to_str().unwrap()]);
-    let live = Live::start(&lab, "router", &[&args[..], device()].concat());
+    let live = Live::start(&lab, "router", &args);
     for is_v6 in [false, true] {
         let server = Lab::server(is_v6);
         servers.fetch(&lab, "client", server, "page");

@@ -24,14 +24,6 @@ pub fn every_label(key: &str, value: &str) -> String {
     format!("{key}={{ {} }}", labels.join(", "))
 }
 
-/// The model if its library is there, else a device that needs none.
-pub fn device() -> &'static [&'static str] {
-    match common::has_onnxruntime() {
-        true => &[],
-        false => &common::SIMULATED,
-    }
-}
-
 /// HTTPS and DNS, over IPv4 and IPv6.
 pub struct Servers {
     dir: TempDir,

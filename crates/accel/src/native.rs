@@ -34,11 +34,14 @@ const TRIAL: Duration = Duration::from_millis(10);
 /// Models whose instruction set is remembered; the oldest is forgotten first.
 const KNOWN_MAX: usize = 16;
 
-/// A model that was compiled.
+/// A model that was compiled, or refused.
 struct Known {
     sha256: String,
     ranges: Vec<LayerRanges>,
-    isa: Isa,
+    /// What [`native_takes`] compiled, until a device takes it.
+    compiled: Option<Network>,
+    /// None until a trial has found it.
+    isa: Option<Isa>,
     /// Gone when no device has it any more.
     network: Weak<Network>,
 }
@@ -116,56 +119,76 @@ impl NativeDevice {
     }
 }
 
+/// Whether `native` runs the bundle's model. The first device takes what this compiles.
+///
+/// # Errors
+/// The engine refuses the model; the error names the node.
+pub fn native_takes(bundle: &Bundle) -> Result<(), OpenError> {
+    let mut all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = known(&mut all, bundle);
+    if known.compiled.is_none() && known.network.strong_count() == 0 {
+        known.compiled = Some(compile(bundle)?);
+    }
+    Ok(())
+}
+
 /// The bundle's model, compiled for the fastest instruction set. A process tries the sets once for
 /// each model.
 fn network(spec: &DeviceSpec, bundle: &Bundle) -> Result<Arc<Network>, OpenError> {
     let mut all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_this =
-        |it: &Known| it.sha256 == bundle.sha256() && it.ranges.as_slice() == bundle.ranges();
-    let known = all.iter().position(is_this);
-    if let Some(network) = known.and_then(|at| all[at].network.upgrade()) {
+    let known = known(&mut all, bundle);
+    if let Some(network) = known.network.upgrade() {
         return Ok(network);
     }
-    let mut network = compile(spec, bundle)?;
-    match known {
-        Some(at) => network.set_isa(all[at].isa),
+    let compiled = known.compiled.take().map_or_else(|| compile(bundle), Ok);
+    let mut network = compiled.map_err(|error| match error {
+        OpenError::Unavailable(cause) => OpenError::Unavailable(format!(
+            "device {}: provider {} does not run {}: {cause}; use the device cpu",
+            spec.name,
+            NATIVE.name,
+            bundle.model_path().display()
+        )),
+        error => error,
+    })?;
+    match known.isa {
+        Some(isa) => network.set_isa(isa),
         // Floats are rounded otherwise by other instructions, so a trial could change answers from
         // one run to the next. Trees have no use for vectors.
         None if bundle.ranges().is_empty() => {}
         None => network.choose_isa(TRIAL),
     }
+    known.isa = Some(network.isa());
     let network = Arc::new(network);
-    let now = Known {
-        sha256: bundle.sha256().to_owned(),
-        ranges: bundle.ranges().to_vec(),
-        isa: network.isa(),
-        network: Arc::downgrade(&network),
-    };
-    match known {
-        Some(at) => all[at] = now,
-        None => {
-            if all.len() == KNOWN_MAX {
-                all.remove(0);
-            }
-            all.push(now);
-        }
-    }
+    known.network = Arc::downgrade(&network);
     Ok(network)
 }
 
-fn compile(spec: &DeviceSpec, bundle: &Bundle) -> Result<Network, OpenError> {
-    let model = bundle.model_path();
+/// What is known of the bundle's model.
+fn known<'a>(all: &'a mut Vec<Known>, bundle: &Bundle) -> &'a mut Known {
+    let is_this =
+        |it: &Known| it.sha256 == bundle.sha256() && it.ranges.as_slice() == bundle.ranges();
+    let at = all.iter().position(is_this).unwrap_or_else(|| {
+        if all.len() == KNOWN_MAX {
+            all.remove(0);
+        }
+        all.push(Known {
+            sha256: bundle.sha256().to_owned(),
+            ranges: bundle.ranges().to_vec(),
+            compiled: None,
+            isa: None,
+            network: Weak::new(),
+        });
+        all.len() - 1
+    });
+    &mut all[at]
+}
+
+fn compile(bundle: &Bundle) -> Result<Network, OpenError> {
     let layers = bundle.ranges().iter().map(|it| (it.output.clone(), it.channels.clone()));
     let ranges = Ranges::from(layers.collect::<Vec<_>>());
     let ranges = (!bundle.ranges().is_empty()).then_some(&ranges);
-    let network = Network::compile(&bundle.read_model()?, ranges).map_err(|cause| {
-        OpenError::Unavailable(format!(
-            "device {}: provider {} does not run {}: {cause}; use the device cpu",
-            spec.name,
-            NATIVE.name,
-            model.display()
-        ))
-    })?;
+    let network = Network::compile(&bundle.read_model()?, ranges)
+        .map_err(|cause| OpenError::Unavailable(cause.to_string()))?;
     let found = network.shape();
     let found = Shape {
         channels: found.channels,
@@ -176,7 +199,7 @@ fn compile(spec: &DeviceSpec, bundle: &Bundle) -> Result<Network, OpenError> {
     if found != bundle.shape() {
         return Err(OpenError::Model(format!(
             "{}: it has {found:?}, but model.toml asks for {:?}; the two do not belong together",
-            model.display(),
+            bundle.model_path().display(),
             bundle.shape()
         )));
     }

@@ -40,6 +40,10 @@ pub const PROVIDERS: [&str; ALL.len()] = {
     names
 };
 
+/// The names of the devices where nobody names any: a model that the first does not take
+/// ([`native_takes`](crate::native_takes)) runs on the second.
+pub const DEFAULTS: [&str; 2] = [native::NATIVE.name, onnx::CPU.name];
+
 /// A kind of device. All that the rest of fenxi knows of it stands here.
 pub struct Provider {
     /// Name in the configuration.

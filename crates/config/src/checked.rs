@@ -172,7 +172,10 @@ impl Config {
             let mut tasks = self.tasks.iter();
             tasks.any(|task| {
                 let device = task.devices.get(session.device);
-                device.is_some_and(|device| device.thread == DeviceThread::Own)
+                device.is_some_and(|device| {
+                    let mut candidates = device.otherwise.as_deref().into_iter().chain([device]);
+                    candidates.any(|device| device.thread == DeviceThread::Own)
+                })
             })
         });
         own.map(|(place, _)| place).collect()

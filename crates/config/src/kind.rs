@@ -217,7 +217,7 @@ pub const fn power_of_two(min: i64, max: i64) -> Kind {
 /// Sizes of batches, for all devices or for one.
 pub(crate) const BATCH_SIZES: Kind = Kind::IntegerList { least: 1, min: 1, max: 16_384, most: 16 };
 /// Devices by name.
-pub(crate) const DEVICES: Kind = Kind::TextList { least: 1 };
+pub(crate) const DEVICES: Kind = Kind::TextList { least: 0 };
 /// Milliseconds from a series' emission to its label.
 pub(crate) const LATENCY_GOAL_MS: Kind = float(0.1, 1000.0);
 /// Milliseconds that the oldest series waits.

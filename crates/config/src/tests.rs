@@ -152,14 +152,17 @@ fn defaults_become_the_checked_form() {
     assert_eq!(config.analytics.timeout, Duration::from_millis(10));
     assert_eq!(config.analytics.batch_sizes, [8, 16, 32, 64, 128, 256]);
     assert_eq!((config.cache, config.model.path, config.accel.library), (None, None, None));
-    let [cpu] = config.accel.devices.as_slice() else {
+    let [native] = config.accel.devices.as_slice() else {
         panic!("{:?}", config.accel.devices);
     };
-    assert_eq!(
-        (cpu.name.as_str(), cpu.provider, cpu.thread),
-        ("cpu", Provider::parse("cpu").unwrap(), DeviceThread::Shared)
-    );
-    assert_eq!((config.model.min_confidence, cpu.deadline), (None, Some(Duration::from_secs(1))));
+    for (device, name) in [(native, "native"), (native.otherwise.as_deref().unwrap(), "cpu")] {
+        assert_eq!(
+            (device.name.as_str(), device.provider, device.thread),
+            (name, Provider::parse(name).unwrap(), DeviceThread::Shared)
+        );
+        assert_eq!(device.deadline, Some(Duration::from_secs(1)));
+    }
+    assert_eq!(config.model.min_confidence, None);
     assert!(config.tag.enabled && config.tag.dscp.len() == 8);
     assert!(config.tag.dscp.iter().all(|mapping| !mapping.required));
 }
@@ -262,7 +265,7 @@ fn the_example_files_device_has_the_defaults() {
     let table: Vec<_> = table.lines().map(|line| line.strip_prefix("# ").unwrap_or(line)).collect();
     let file = format!("[accel]\ndevices = [\"NAME\"]\n[device.NAME]\n{}", table.join("\n"));
     let (shown, _) = load(&file, &[], &[]).unwrap();
-    let (built_in, _) = load("", &[], &[]).unwrap();
+    let (built_in, _) = load("", &[], &["accel.devices=[\"cpu\"]"]).unwrap();
     let mut device = shown.accel.devices[0].clone();
     assert_eq!(device.name, "NAME");
     device.name = "cpu".to_owned();

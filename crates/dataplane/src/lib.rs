@@ -35,7 +35,9 @@ mod threads;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use error::Error;
-pub use opening::{bundle, devices, inline, label_map, pipelines, profiles, session, task_check, tasks};
+pub use opening::{
+    bundle, devices, inline, label_map, pipelines, profiles, session, task_check, tasks,
+};
 pub use threads::{
     analytics_worker, clock, counters, egress, flow_worker, look, recorder, rules, run, settings,
     sink, snapshot, state, swap, waker,

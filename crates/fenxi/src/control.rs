@@ -237,7 +237,7 @@ impl Plane {
     /// Counters of each analytics thread when it last answered, by task.
     pub async fn last_counters(&self) -> Vec<Vec<Counters>> {
         let collector = self.collector.lock().await;
-        let analytics = collector.analytics.iter();
+        let analytics = collector.analytics_threads();
         let of_task = |it: &TaskSnapshot| it.counters.clone();
         analytics.map(|it| it.latest.tasks.iter().map(of_task).collect()).collect()
     }

@@ -7,6 +7,7 @@ use config::Config;
 use config::layout::Layout;
 use dataplane::counters::PortCounters;
 use dataplane::flow_worker::FlowOutcome;
+use dataplane::inline::FlowManager;
 use dataplane::placement::{Cores, Thread};
 use dataplane::state::Swaps;
 use dataplane::tasks::{OpenTask, TaskNames};
@@ -26,6 +27,8 @@ pub struct RunOutcome {
     pub cores: Cores,
     pub swaps: Swaps,
     pub names: Arc<[TaskNames]>,
+    /// Why each task's model ran on its devices, at the start; empty where they were named.
+    pub devices_why: Vec<String>,
     pub table: Table,
     /// Bytes of the packets on the wire.
     pub bytes: u64,
@@ -80,11 +83,7 @@ pub struct Table {
 }
 
 impl Table {
-    pub fn new(
-        config: &Config,
-        tasks: &[OpenTask],
-        managers: &[(Thread, flowmgr::Manager)],
-    ) -> Table {
+    pub fn new(config: &Config, tasks: &[OpenTask], managers: &[(Thread, FlowManager)]) -> Table {
         let flow = &config.flow;
         let series = OpenTask::series(tasks);
         let bounds = config.behaviour.in_use();
@@ -100,12 +99,7 @@ impl Table {
 
 impl RunOutcome {
     /// The outcome of a run with this configuration that has done nothing yet.
-    pub fn nothing(
-        config: &Config,
-        cores: Cores,
-        names: Arc<[TaskNames]>,
-        table: Table,
-    ) -> RunOutcome {
+    pub fn nothing(config: &Config, cores: Cores, tasks: &[OpenTask], table: Table) -> RunOutcome {
         RunOutcome {
             flows: flowmgr::Counters::default(),
             tasks: Vec::new(),
@@ -113,7 +107,8 @@ impl RunOutcome {
             instances: config.pipeline.instances,
             cores,
             swaps: Swaps::default(),
-            names,
+            names: tasks.iter().map(OpenTask::names).collect(),
+            devices_why: tasks.iter().map(|task| task.devices_why().to_owned()).collect(),
             table,
             bytes: 0,
             packets_by_worker: Vec::new(),
@@ -152,6 +147,7 @@ impl RunOutcome {
         for worker in workers {
             let own = PortCounters::sum(&worker.ports);
             self.flows.merge(&worker.counters);
+            self.add_tasks(&worker.tasks);
             self.packets_by_worker.push(own.rx.received);
             self.bytes += own.rx.bytes_seen();
             // All workers see the same steps of the wall clock, but each sees only its own
@@ -165,6 +161,13 @@ impl RunOutcome {
             self.add_failures(worker.failures.into_iter().map(Failure::from));
         }
         ports
+    }
+
+    /// Adds what each task counted in a thread.
+    pub fn add_tasks(&mut self, tasks: &[analytics::Counters]) {
+        let most = self.tasks.len().max(tasks.len());
+        self.tasks.resize_with(most, analytics::Counters::none);
+        self.tasks.iter_mut().zip(tasks).for_each(|(sum, task)| sum.merge(task));
     }
 
     /// A counter of the sinks by its name in the summary; 0 if no sink has it.

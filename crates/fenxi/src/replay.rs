@@ -14,17 +14,17 @@ mod source;
 use std::sync::Arc;
 use std::time::Duration;
 
-use accel::Bundle;
 use config::Config;
 use dataplane::clock::{Clock, Pace};
 use dataplane::egress::{Egress, TaggedWriter};
 use dataplane::flow_worker::Limits;
+use dataplane::inline::{self, Wants};
 use dataplane::pipelines::{FlowOptions, Pipelines};
 use dataplane::placement::Cores;
 use dataplane::rules::RulesInForce;
 use dataplane::run::Run;
 use dataplane::state::{SharedState, Swaps};
-use dataplane::swap::{self, PeriodicSwapper, SwapPort};
+use dataplane::swap::{self, PeriodicSwapper, Ports};
 use dataplane::tasks::{OpenTask, TaskNames};
 use flowmgr::{Effect, SeriesShare};
 
@@ -50,14 +50,14 @@ use source::Source;
 pub fn run(config: &Config, args: &ReplayArgs) -> Result<RunOutcome, Failure> {
     outputs::check(args, config)?;
     check_write(config, args)?;
+    let mut tasks = OpenTask::open_all(config, args.model.as_deref())?;
+    let config = &inline::choose(config, &mut tasks, Wants::Same)?;
     let cores = Cores::from_config(config);
     cores.check()?;
     let workers = config.pipeline.instances * config.pipeline.layout.flow_managers;
     let (run, events) = Run::new(workers, 0);
     let run = Arc::new(run);
     let source = Source::open(args, run.clone())?;
-    let tasks = OpenTask::open_all(config, args.model.as_deref())?;
-    let bundle = &tasks[0].bundle;
     let options = FlowOptions {
         effect: effect(args),
         record_series: match args.explain {
@@ -89,7 +89,7 @@ pub fn run(config: &Config, args: &ReplayArgs) -> Result<RunOutcome, Failure> {
     let signals = Signals::new()?;
     let progress = Progress::new(source.read.clone(), source.size);
     let (inputs, reader) = source.spread(workers, pace(args))?;
-    let (swapper, ports) = start_swapper(config, args, &cores, bundle, &state, &pipelines)?;
+    let (swapper, mut ports) = start_swapper(config, args, &cores, &tasks[0], &state)?;
     let start = WorkerStart {
         cores: &cores,
         run: &run,
@@ -99,7 +99,7 @@ pub fn run(config: &Config, args: &ReplayArgs) -> Result<RunOutcome, Failure> {
     };
     let gathers = args.speed == Speed::Max;
     let (analytics, analytics_watched) =
-        start.analytics_workers(pipelines.analytics, ports, gathers)?;
+        start.analytics_workers(pipelines.analytics, &mut ports, gathers)?;
     let io = inputs.into_iter().map(|port| WorkerIo {
         ports: vec![port],
         // With `--write` there is only one worker.
@@ -110,9 +110,11 @@ pub fn run(config: &Config, args: &ReplayArgs) -> Result<RunOutcome, Failure> {
     });
     let io: Vec<WorkerIo> = io.collect();
     let limits = limits(config, args, &rules);
-    let flow = start.flow_workers(pipelines.flow_managers, io, options.effect, limits)?;
+    let how = (options.effect, limits);
+    let flow = start.flow_workers(pipelines.flow_managers, io, how, &mut ports)?;
     let host = Arc::new(HostStats::new(&[]));
-    let collector = Collector::new(flow.watched, analytics_watched, host, sinks.clone());
+    let series = flow.answering.into_iter().chain(analytics_watched).collect();
+    let collector = Collector::new(flow.watched, series, host, sinks.clone());
     let tables = FlowTables::new(flow.lookers, recent.clone(), &config.host_networks);
     let serving = sockets.map(|sockets| Plane::start(sockets, facts, collector, tables));
     let supervisor = Supervisor {
@@ -129,7 +131,7 @@ pub fn run(config: &Config, args: &ReplayArgs) -> Result<RunOutcome, Failure> {
     };
     drop(inside);
     let ended = runtime.block_on(supervisor.serve())?;
-    let mut outcome = RunOutcome::nothing(config, cores, names, table);
+    let mut outcome = RunOutcome::nothing(config, cores, &tasks, table);
     outcome.recent = Some(recent);
     outcome.wall = ended.at.duration_since(run.started);
     outcome.interrupted = ended.is_interrupted;
@@ -230,19 +232,16 @@ fn start_swapper(
     config: &Config,
     args: &ReplayArgs,
     cores: &Cores,
-    bundle: &Bundle,
+    task: &OpenTask,
     state: &Arc<SharedState>,
-    pipelines: &Pipelines,
-) -> Result<(Option<PeriodicSwapper>, Vec<Vec<SwapPort>>), Failure> {
-    let Some(other) = &args.swap_model else { return Ok((None, Vec::new())) };
+) -> Result<(Option<PeriodicSwapper>, Ports), Failure> {
+    let Some(other) = &args.swap_model else { return Ok((None, Ports::default())) };
     let swap = swap::SwapPlan {
         bundle: other.clone(),
         every: Duration::from_millis(u64::from(args.swap_every)),
     };
-    let (analytics, state) = (&pipelines.analytics, state.clone());
-    let (swapper, ports) = PeriodicSwapper::start(swap, config, cores, bundle, state, analytics)?;
-    let ports = ports.into_iter().map(|port| vec![port]);
-    Ok((Some(swapper), ports.collect()))
+    let (swapper, ports) = PeriodicSwapper::start(swap, config, cores, task, state.clone())?;
+    Ok((Some(swapper), ports))
 }
 
 fn join_analytics(

@@ -29,6 +29,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use config::{Config, Loaded, Sources};
+use dataplane::inline::{self, Wants};
 use dataplane::label_map::{LabelMap, check_labels};
 use dataplane::pipelines::{FlowOptions, PacketSide};
 use dataplane::placement::Cores;
@@ -48,11 +49,12 @@ use crate::supervise;
 use crate::unix_socket::UnixSocket;
 use start::{Opened, Started};
 
+#[derive(Clone, Copy)]
 pub struct RunPlan<'a> {
     /// The sources of the configuration, for reloads.
-    pub sources: Sources,
+    pub sources: &'a Sources,
     /// The configuration as read, for reloads.
-    pub loaded: Loaded,
+    pub loaded: &'a Loaded,
     /// The checked configuration for live traffic.
     pub config: &'a Config,
     pub args: &'a RunArgs,
@@ -72,10 +74,15 @@ impl RunPlan<'_> {
 /// The run cannot start. Later failures are in [`RunOutcome::failure`], with the counters up to
 /// that point.
 pub fn run(plan: &RunPlan<'_>) -> Result<RunOutcome, Failure> {
-    let config = plan.config;
+    let mut tasks = OpenTask::open_all(plan.config, None)?;
+    let wants = match plan.args.record {
+        Some(_) => Wants::Rings,
+        None => Wants::Quick,
+    };
+    let config = &inline::choose(plan.config, &mut tasks, wants)?;
+    let plan = &RunPlan { config, ..*plan };
     let cores = Cores::from_config(config);
     cores.check()?;
-    let tasks = OpenTask::open_all(config, None)?;
     let bundle = &tasks[0].bundle;
     let sinks_act = sinks::places(config).next().is_some();
     let map = check_labels(config, bundle, sinks_act)?;
@@ -89,9 +96,10 @@ pub fn run(plan: &RunPlan<'_>) -> Result<RunOutcome, Failure> {
         effect: Effect::Arrival,
         record_series: plan.args.output.recorded_series(config),
     };
-    let packets = PacketSide::build(config, &tasks, options)?;
+    let mut packets = PacketSide::build(config, &tasks, options)?;
+    packets.open_inline(&tasks, &cores)?;
     let table = Table::new(config, &tasks, &packets.flow_managers);
-    let mut outcome = RunOutcome::nothing(config, cores.clone(), packets.names.clone(), table);
+    let mut outcome = RunOutcome::nothing(config, cores.clone(), &tasks, table);
     let opened = open(plan, &tasks, &packets, rules)?;
     let sinks = opened.sinks.clone();
     let runtime = supervise::runtime()?;
@@ -154,8 +162,8 @@ fn open(
 }
 
 fn log_start(config: &Config, tasks: &[OpenTask]) {
-    let devices = tasks.iter().flat_map(|task| &task.config.accel.devices);
-    let mut devices: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
+    let devices = tasks.iter().map(|task| task.config.tasks[0].shown_devices());
+    let mut devices: Vec<String> = devices.collect();
     devices.dedup();
     let models = tasks.iter().map(|task| &task.bundle);
     let models = models.map(|bundle| format!("model {} {}", bundle.name(), bundle.version()));

@@ -62,6 +62,8 @@ printed! {
         decided: Decided = Decided::new(flow, &outcome.names[0].depths),
         coverage: Coverage = Coverage::new(flow),
         devices: Vec<Device> = sums.devices.iter().map(Device::new).collect(),
+        /// Why each task's model runs on its devices, where the model decided.
+        devices_why: Vec<String> = outcome.devices_why.clone(),
         phases_ms: Phases = Phases::new(&sums.phases),
         slo: Slo = Slo::new(&sums.slo),
         swaps: Swaps = Swaps::new(&outcome.swaps),
@@ -387,6 +389,12 @@ impl Summary {
         };
         let loads: Vec<String> = pipeline.threads.iter().filter_map(load).collect();
         writeln!(page, "load      {}", loads.join(", "))?;
+        let mut reasons = self.devices_why.clone();
+        reasons.retain(|why| !why.is_empty());
+        reasons.dedup();
+        if !reasons.is_empty() {
+            writeln!(page, "devices   {}", reasons.join("; "))?;
+        }
         if !self.tasks.is_empty() {
             self.swaps.write_text(page)?;
             let mut tasks = self.tasks.iter();

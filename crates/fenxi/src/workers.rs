@@ -9,13 +9,14 @@ use dataplane::clock::Clock;
 use dataplane::counters::{AnalyticsSnapshot, FlowSnapshot};
 use dataplane::egress::Egress;
 use dataplane::flow_worker::{FlowOutcome, FlowWorker, Hooks, Limits, Parts};
+use dataplane::inline::FlowManager;
 use dataplane::look::{Looker, looks};
 use dataplane::placement::{Cores, Thread, spawn};
 use dataplane::rules::{RulesInForce, RulesUpdate};
 use dataplane::run::Run;
 use dataplane::settings::{SettingsSender, settings};
 use dataplane::sink::Sink;
-use dataplane::swap::SwapPort;
+use dataplane::swap::Ports;
 use flowmgr::Effect;
 use packetio::Rx;
 use recording::Recorder;
@@ -47,28 +48,37 @@ pub struct WorkerStart<'a> {
     pub rules: Option<&'a RulesInForce>,
 }
 
+/// A flow manager's own tasks, with which it answers series at once.
+fn answering(manager: &FlowManager) -> Option<&Manager> {
+    manager.parts().as_ref().map(|inline| &inline.manager)
+}
+
 pub struct FlowThreads {
     /// What each worker returns when it stops; closed once all have stopped.
     pub outcomes: mpsc::Receiver<FlowOutcome>,
     pub watched: Vec<Watched<FlowSnapshot>>,
+    /// Of those that answer series at once.
+    pub answering: Vec<Watched<AnalyticsSnapshot>>,
     pub lookers: Vec<Looker>,
     /// Channels that carry new settings, one per worker.
     pub settings: Vec<SettingsSender>,
 }
 
 impl WorkerStart<'_> {
-    /// Starts a flow worker for each manager. Labels take effect as the managers were told.
+    /// Starts a flow worker for each manager. Labels take effect as the managers were told. `swaps`
+    /// has the channels of model swaps.
     pub fn flow_workers(
         &self,
-        managers: Vec<(Thread, flowmgr::Manager)>,
+        managers: Vec<(Thread, FlowManager)>,
         io: impl IntoIterator<Item = WorkerIo>,
-        effect: Effect,
-        limits: Limits,
+        (effect, limits): (Effect, Limits),
+        swaps: &mut Ports,
     ) -> Result<FlowThreads, Failure> {
         let (ended, outcomes) = mpsc::channel(managers.len());
         let mut threads = FlowThreads {
             outcomes,
             watched: Vec::new(),
+            answering: Vec::new(),
             lookers: Vec::new(),
             settings: Vec::new(),
         };
@@ -78,6 +88,13 @@ impl WorkerStart<'_> {
                 recorder: self.recorder.map(|recorder| recorder.flow_worker(number)),
                 ..Hooks::default()
             };
+            hooks.inline.swaps = swaps.take(&thread);
+            if let Some(answering) = answering(&manager).filter(|_| self.is_watched) {
+                let empty = || AnalyticsSnapshot::from_manager(answering);
+                let (telemetry, watched) = Watched::new(thread.clone(), core, empty);
+                hooks.inline.telemetry = Some(telemetry);
+                threads.answering.push(watched);
+            }
             if self.is_watched {
                 let empty = || FlowSnapshot::new(manager.counters(), io.ports.len());
                 let (telemetry, watched) = Watched::new(thread.clone(), core, empty);
@@ -121,21 +138,19 @@ impl WorkerStart<'_> {
 pub type AnalyticsThreads = (Vec<JoinHandle<Vec<Counters>>>, Vec<Watched<AnalyticsSnapshot>>);
 
 impl WorkerStart<'_> {
-    /// Starts an analytics worker for each manager. `swaps` holds the channels of model swaps for
-    /// each manager, task by task, or is empty. `gathers`: a replay at full speed, which waits for
+    /// Starts an analytics worker for each manager. `swaps` has the channels of model swaps. `gathers`: a replay at full speed, which waits for
     /// larger batches instead of labelling at once.
     pub fn analytics_workers(
         &self,
         managers: Vec<(Thread, Manager)>,
-        swaps: Vec<Vec<SwapPort>>,
+        swaps: &mut Ports,
         gathers: bool,
     ) -> Result<AnalyticsThreads, Failure> {
         let (mut threads, mut watched) = (Vec::new(), Vec::new());
-        let swaps = swaps.into_iter().chain(std::iter::repeat_with(Vec::new));
-        for (number, ((thread, manager), swaps)) in managers.into_iter().zip(swaps).enumerate() {
+        for (number, (thread, manager)) in managers.into_iter().enumerate() {
             let core = self.cores.of_thread(&thread);
             let mut hooks = analytics_worker::Hooks {
-                swaps,
+                swaps: swaps.take(&thread),
                 telemetry: None,
                 recorder: match self.recorder {
                     Some(recorder) => recorder.analytics_worker(number),

@@ -16,7 +16,7 @@ pub trait Counting {
     fn counts(&self, classes: &[String]) -> CountsByName;
 }
 
-impl Counting for flowmgr::Manager {
+impl Counting for dataplane::inline::FlowManager {
     fn counts(&self, classes: &[String]) -> CountsByName {
         of_flows(self.counters(), classes)
     }

@@ -157,7 +157,7 @@ pub struct Port {
 }
 
 impl Port {
-    pub fn tell(self, manager: &mut flowmgr::Manager) {
+    pub fn tell(self, manager: &mut dataplane::inline::FlowManager) {
         match self.owns_flows {
             true => manager.receive_from(self.number),
             false => manager.note_port(self.number),

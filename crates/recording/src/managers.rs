@@ -3,14 +3,14 @@
 use analytics::{RingInput, Task};
 use config::checked::Pipeline;
 use config::layout::Layout;
+use dataplane::inline::FlowManager;
 use dataplane::pipelines::PacketSide;
-use flowmgr::Manager;
 
 use super::header::Header;
 
 /// All managers, numbered through the pipelines.
 pub struct Managers {
-    pub flow: Vec<Manager>,
+    pub flow: Vec<FlowManager>,
     pub series: Vec<Series>,
 }
 
@@ -29,7 +29,7 @@ impl Managers {
             cores: Vec::new(),
         };
         let flow = flowmgr::Config { record_series, ..header.flow.clone() };
-        let packets = PacketSide::new(&flow, &pipeline, header.ring_slots, header.names())
+        let packets = PacketSide::new(&flow, &pipeline, (header.ring_slots, &[]), header.names())
             .map_err(|error| error.to_string())?;
         let flow = packets.flow_managers.into_iter();
         Ok(Managers {
@@ -38,7 +38,7 @@ impl Managers {
         })
     }
 
-    pub fn flow(&mut self, number: u32) -> Result<&mut Manager, String> {
+    pub fn flow(&mut self, number: u32) -> Result<&mut FlowManager, String> {
         let count = self.flow.len();
         let found = self.flow.get_mut(number as usize);
         found.ok_or_else(|| format!("there is no flow manager {number}, only {count}"))

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use analytics::{Accelerator, Refused, Round, Standby};
+use dataplane::inline::FlowManager;
 use dataplane::pipelines::OpenedManager;
 use dataplane::placement::Thread;
 use dataplane::recorder::{Change, FlowRecorder, FlowStep, SeriesRecorder};
-use flowmgr::Manager;
 
 use crate::counts::Counting;
 use crate::device::RecordedDevice;
@@ -171,7 +171,7 @@ struct FlowSteps {
 }
 
 impl FlowRecorder for FlowSteps {
-    fn step(&mut self, manager: &mut Manager, step: FlowStep<'_>) -> usize {
+    fn step(&mut self, manager: &mut FlowManager, step: FlowStep<'_>) -> usize {
         if let FlowStep::Port { port, owns_flows } = step {
             self.port = Port { number: port, owns_flows };
             return step.apply(manager);
@@ -183,7 +183,7 @@ impl FlowRecorder for FlowSteps {
         self.thread.step(manager, |manager| step.apply(manager))
     }
 
-    fn leave(&mut self, manager: &Manager) {
+    fn leave(&mut self, manager: &FlowManager) {
         self.thread.leave(manager);
     }
 }

@@ -4,8 +4,9 @@
 use std::path::Path;
 
 use analytics::{NewModel, Settings, Standby, Task};
+use dataplane::inline::FlowManager;
 use flowmgr::record::Record;
-use flowmgr::{BURST_MAX, Fate, Manager, Packet, RuleMemory, RulesChange};
+use flowmgr::{BURST_MAX, Fate, Packet, RuleMemory, RulesChange};
 use serde::Serialize;
 
 use super::counts::{Counting, difference};
@@ -333,7 +334,7 @@ impl Replayer {
 
     fn finish(self) -> (Header, Replayed) {
         let Replayer { managers, header, work, mut report, .. } = self;
-        let counters = managers.flow.iter().map(Manager::counters);
+        let counters = managers.flow.iter().map(FlowManager::counters);
         let mut flows = flowmgr::Counters::new(&header.flow.tasks);
         counters.clone().for_each(|it| flows.merge(it));
         let mut tasks = vec![analytics::Counters::none(); header.tasks.len()];
@@ -347,7 +348,7 @@ impl Replayer {
         report.same = report.first_difference.is_none() && report.compared > 0;
         report.fenxi.clone_from(&header.fenxi);
         report.started.clone_from(&header.started);
-        let pages = managers.flow.iter().map(Manager::pages).min();
+        let pages = managers.flow.iter().map(FlowManager::pages).min();
         let replayed = Replayed {
             packets_by_worker: counters.map(|it| it.verdicts.total()).collect(),
             swaps: managers.swaps(),
@@ -365,7 +366,7 @@ impl Work {
     /// The frames, with zeros where their payload was.
     fn burst(
         &mut self,
-        manager: &mut Manager,
+        manager: &mut FlowManager,
         frames: &[Frame<'_>],
         now_ns: u64,
     ) -> Result<(), String> {

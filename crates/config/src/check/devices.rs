@@ -113,6 +113,7 @@ fn device(
             t1_us: own.simulated_t1_us.unwrap_or(accel.simulated_t1_us),
         },
         faults: own.faults.clone(),
+        otherwise: None,
         number: 0,
     }
 }

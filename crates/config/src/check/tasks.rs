@@ -64,12 +64,16 @@ fn check_policies(tasks: &[Task], problems: &mut Vec<String>) {
 /// Devices of one name are the same device, whichever task names them.
 fn number_devices(tasks: &mut [Task]) {
     let mut names: Vec<String> = Vec::new();
-    for device in tasks.iter_mut().flat_map(|task| &mut task.devices) {
+    let mut number = |device: &mut Device| {
         let known = names.iter().position(|name| *name == device.name);
         device.number = known.unwrap_or(names.len()) as u8;
         if known.is_none() {
             names.push(device.name.clone());
         }
+    };
+    for device in tasks.iter_mut().flat_map(|task| &mut task.devices) {
+        number(device);
+        device.otherwise.as_deref_mut().map(&mut number);
     }
 }
 
@@ -189,6 +193,7 @@ impl<'a> Asked<'a> {
             when,
             when_origin,
             devices: self.devices(common, devices, problems),
+            devices_why: String::new(),
             batching: self.batching(common.batching.phi),
             policy_origin,
             cache: self.has_cache().then_some(Cache {
@@ -307,7 +312,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// One device for each of the layout's, as far as any are named.
+    /// One device for each of the layout's, as far as any are named; if none is, the model decides.
     fn devices(
         &self,
         common: &Common,
@@ -320,17 +325,25 @@ impl<'a> Asked<'a> {
             batch_sizes: &self.keys.batch_sizes,
         };
         let mut devices = Vec::new();
-        for name in names {
-            match tables.find(name, &common.accel, of) {
-                Ok(device) => devices.push(device),
-                Err(why) if why.is_empty() => {}
-                Err(why) => report(problems, self.unknown_device(&why)),
+        let mut find = |name: &str| match tables.find(name, &common.accel, of) {
+            Ok(device) => Some(device),
+            Err(why) if why.is_empty() => None,
+            Err(why) => {
+                report(problems, self.unknown_device(&why));
+                None
             }
+        };
+        if names.is_empty() {
+            let [first, second] = accel::DEFAULTS.map(&mut find);
+            let otherwise = second.map(Box::new);
+            devices.extend(first.map(|first| Device { otherwise, ..first }));
         }
+        devices.extend(names.iter().filter_map(|name| find(name)));
         let is_refused = self.is_refused(&["accel.devices", "pipeline.layout"]);
         // A text that is no layout was reported when it was stored, and 1:1:1 stands in its place.
         let has_layout = Layout::parse(self.settings.word("pipeline.layout")).is_some();
-        if names.len() != 1 && names.len() != layout.devices && has_layout && !is_refused {
+        let fits = names.len() <= 1 || names.len() == layout.devices;
+        if !fits && has_layout && !is_refused {
             let line = format!(
                 "{} with {}: impossible combination: name one device for each of the layout's {}, \
                  or one for all",

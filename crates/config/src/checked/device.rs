@@ -15,8 +15,8 @@ section! {
     pub struct AccelKeys = One "accel";
 
     /// where the model runs, one name per device of the layout or one for all: a provider, or the
-    /// NAME in [device.NAME]
-    devices: Vec<String> = live "devices", DEVICES, "[\"cpu\"]", "";
+    /// NAME in [device.NAME]; []: native where it takes the model, otherwise cpu
+    devices: Vec<String> = live "devices", DEVICES, "[]", "";
     /// the ONNX Runtime library; empty: searched for next to the program and in the usual places
     library: Option<PathBuf> = restart "library", Kind::Text, "\"\"", "path" => Setting::file;
     /// folder of profiles that a start measured, for policies slo and on-off: the next start uses
@@ -116,6 +116,8 @@ pub struct Device {
     pub simulated: Profile,
     /// Faults to inject.
     pub faults: Option<Faults>,
+    /// What runs a model that this device does not take; only where nobody named devices.
+    pub otherwise: Option<Box<Device>>,
     /// The same for devices of one name, whichever tasks name them: they are one device, which
     /// works for one task at a time.
     pub number: u8,

@@ -51,7 +51,7 @@ section! {
     when: When<String> = restart "when", Kind::Text, "\"\"",
         "terms joined by and, empty = always" => when;
     /// where the model runs; the default is accel.devices
-    devices: Vec<String> = live "devices", DEVICES, "[\"cpu\"]", "";
+    devices: Vec<String> = live "devices", DEVICES, "[]", "";
     /// when a batch fires; the default is analytics.policy
     policy: PolicyName = live "policy", Kind::OneOf(PolicyName::NAMES), "\"carry-over\"", "";
     /// policies slo and on-off: the latency goal; the default is analytics.latency_goal_ms
@@ -167,6 +167,8 @@ pub struct Task {
     pub when_origin: Origin,
     /// One per device of the layout, in its order.
     pub devices: Vec<Device>,
+    /// Why the model runs there; empty where devices were named, or before the model was open.
+    pub devices_why: String,
     /// When a batch fires.
     pub batching: Batching,
     /// Where the policy was set.
@@ -189,6 +191,17 @@ pub struct Task {
 }
 
 impl Task {
+    /// The names of its devices and, where the model decided, why: `native (default: native takes
+    /// this model)`.
+    pub fn shown_devices(&self) -> String {
+        let mut names: Vec<&str> = self.devices.iter().map(|device| &*device.name).collect();
+        names.dedup();
+        match &*self.devices_why {
+            "" => names.join(", "),
+            why => format!("{} ({why})", names.join(", ")),
+        }
+    }
+
     /// What its labels ask for by `dscp`.
     pub fn dscp_rules(&self) -> Vec<LabelRule> {
         let table = format!("task.{}.dscp", self.name);

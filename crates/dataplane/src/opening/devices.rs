@@ -7,7 +7,7 @@ use analytics::Accelerator;
 
 use crate::Error;
 use crate::opening::profiles::{Profiles, profile_of_file};
-use crate::opening::session::{executor, refused, session, spec};
+use crate::opening::session::{executor, not_opened, session, spec};
 use crate::placement::{Cores, Role, Thread, pin, rename};
 use config::Config;
 use config::checked::{self, DeviceThread};
@@ -58,8 +58,11 @@ impl Opener<'_> {
             let is_exact = device.provider.is_cpu && self.bundle.precision() == "fp32";
             check_outputs(self.bundle, is_exact, session.as_mut())?;
         }
-        let profile =
-            self.profiles.of_session(self.config, self.bundle, device, session.as_mut())?;
+        let profile = match thread.role {
+            // Nobody plans its batches.
+            Role::Flow(_) => None,
+            _ => self.profiles.of_session(self.config, self.bundle, device, session.as_mut())?,
+        };
         if let Some(deadline) = device.deadline {
             session.limit_runs(deadline);
         }
@@ -102,6 +105,31 @@ fn check_outputs(bundle: &Bundle, is_exact: bool, session: &mut dyn Device) -> R
     )))
 }
 
+/// The task's configuration with the devices that the model decides on where nobody named any:
+/// `native` if it takes the model, otherwise `cpu`. `config` holds one task alone
+/// ([`Config::of_task`]).
+pub fn for_model(mut config: Config, bundle: &Bundle) -> Config {
+    let Some(task) = config.tasks.first_mut() else {
+        return config;
+    };
+    if task.devices.iter().all(|device| device.otherwise.is_none()) {
+        return config;
+    }
+    let [name, _] = accel::DEFAULTS;
+    let refusal = accel::native_takes(bundle).err();
+    for device in &mut task.devices {
+        if let (Some(otherwise), Some(_)) = (device.otherwise.take(), &refusal) {
+            *device = *otherwise;
+        }
+    }
+    task.devices_why = match refusal {
+        None => format!("default: {name} takes this model"),
+        Some(why) => format!("default: {name} does not take this model: {why}"),
+    };
+    config.accel.devices = task.devices.clone();
+    config
+}
+
 /// Checks the devices of a configuration. Those on the CPU are opened. Others may take minutes to
 /// open or may be in use, so only what can be seen without opening them is checked.
 ///
@@ -113,7 +141,8 @@ pub fn look_at_devices(config: &Config, bundle: &Bundle) -> Result<(), Error> {
         if !looked_at.insert(&device.name) {
             continue;
         }
-        accel::probe(&spec(config, bundle, device)?, bundle).map_err(refused)?;
+        let probed = accel::probe(&spec(config, bundle, device)?, bundle);
+        probed.map_err(|error| not_opened(config, error))?;
         // Whether it is one; a start says whether it is a good one.
         profile_of_file(bundle, device)?;
     }

@@ -55,10 +55,9 @@ impl Pipelines {
         cores: &Cores,
         options: FlowOptions,
     ) -> Result<Pipelines, Error> {
-        let profiles = Profiles::new(tasks);
         let mut packets = PacketSide::build(config, tasks, options)?;
-        packets.open_inline(tasks, cores, &profiles)?;
-        let opened = packets.series.open(tasks, cores, &profiles)?;
+        packets.open_inline(tasks, cores)?;
+        let opened = packets.series.open(tasks, cores, &Profiles::new(tasks))?;
         Ok(Pipelines {
             analytics: OpenedManager::managers(opened)?,
             flow_managers: packets.flow_managers,
@@ -101,22 +100,18 @@ impl PacketSide {
     ///
     /// # Errors
     /// A device or a model that cannot be used.
-    pub fn open_inline(
-        &mut self,
-        tasks: &[OpenTask],
-        cores: &Cores,
-        profiles: &Profiles,
-    ) -> Result<(), Error> {
+    pub fn open_inline(&mut self, tasks: &[OpenTask], cores: &Cores) -> Result<(), Error> {
         if !tasks.iter().any(|task| task.is_inline) {
             return Ok(());
         }
         let words = tasks.iter().enumerate();
         let words = words.flat_map(|(number, task)| vec![number; task.series.depths.len()]);
         let task_of_word: Vec<usize> = words.collect();
+        let profiles = Profiles::new(tasks);
         for (thread, manager) in &mut self.flow_managers {
             let opened = tasks.iter().map(|task| {
                 let accelerators = match task.is_inline {
-                    true => task.opener(cores, profiles).accelerators(thread)?,
+                    true => task.opener(cores, &profiles).accelerators(thread)?,
                     false => Vec::new(),
                 };
                 Ok(OpenedTask { config: task.analytics_config(), inputs: Vec::new(), accelerators })
@@ -167,8 +162,10 @@ impl PacketSide {
             let places = layout.rings().into_iter().filter(|_| !is_inline);
             let places = places.map(|ring| (ring.flow_manager, ring.analytics_manager));
             let rings = Mesh::new(places, ring_slots);
-            producers.iter_mut().zip(rings.producers).for_each(|(all, of_task)| all.push(of_task));
-            consumers.iter_mut().zip(rings.consumers).for_each(|(all, of_task)| all.push(of_task));
+            let of_task = rings.producers.into_iter().chain(std::iter::repeat_with(Vec::new));
+            producers.iter_mut().zip(of_task).for_each(|(all, of_task)| all.push(of_task));
+            let of_task = rings.consumers.into_iter().chain(std::iter::repeat_with(Vec::new));
+            consumers.iter_mut().zip(of_task).for_each(|(all, of_task)| all.push(of_task));
         }
         let mut labels = Vec::new();
         for (i, producers) in producers.into_iter().enumerate() {

@@ -16,7 +16,20 @@ pub fn session(
     bundle: &Bundle,
     device: &checked::Device,
 ) -> Result<Box<dyn Device>, Error> {
-    accel::open(&spec(config, bundle, device)?, bundle).map_err(refused)
+    let opened = accel::open(&spec(config, bundle, device)?, bundle);
+    opened.map_err(|error| not_opened(config, error))
+}
+
+/// Why a device of the only task of `config` is not opened; if the model decided on the device,
+/// also why it did.
+pub(crate) fn not_opened(config: &Config, error: OpenError) -> Error {
+    let why = config.tasks.first().map_or("", |task| &*task.devices_why);
+    match error {
+        OpenError::Unavailable(message) if !why.is_empty() => {
+            Error::unavailable(format!("{message} ({why})"))
+        }
+        error => refused(error),
+    }
 }
 
 pub(crate) fn spec(

@@ -17,7 +17,7 @@ use crate::Error;
 use crate::opening::bundle::{
     classes, dscp_by_class, find_bundle, labels, open_bundle, open_bundles, task_config,
 };
-use crate::opening::devices::Opener;
+use crate::opening::devices::{Opener, for_model};
 use crate::opening::pipelines::analytics_config;
 use crate::opening::profiles::Profiles;
 use crate::opening::task_check::{check_tasks, names};
@@ -81,7 +81,7 @@ impl OpenTask {
         let both = config.tasks.iter().zip(bundles).enumerate();
         let of = |(number, (task, bundle)): (usize, (&config::checked::Task, &Bundle))| OpenTask {
             name: task.name.clone(),
-            config: config.of_task(number),
+            config: for_model(config.of_task(number), bundle),
             bundle: bundle.clone(),
             series: TaskConfig { asked: asked(config, &task.when), ..task_config(bundle) },
             after: After { needs: needs(config, bundles, &words, &task.when) },
@@ -89,6 +89,23 @@ impl OpenTask {
             is_inline: false,
         };
         both.map(of).collect()
+    }
+
+    /// The configuration of the run, with the devices on which the models of these tasks run.
+    pub fn with_devices(mut config: Config, tasks: &[OpenTask]) -> Config {
+        for (task, open) in config.tasks.iter_mut().zip(tasks) {
+            task.devices.clone_from(&open.config.accel.devices);
+            open.devices_why().clone_into(&mut task.devices_why);
+        }
+        if let Some(first) = config.tasks.first() {
+            config.accel.devices.clone_from(&first.devices);
+        }
+        config
+    }
+
+    /// Why its model runs on its devices; empty where the configuration names them.
+    pub fn devices_why(&self) -> &str {
+        self.config.tasks.first().map_or("", |task| &task.devices_why)
     }
 
     /// What flow managers collect for all tasks.

@@ -60,6 +60,7 @@ struct Ready {
 }
 
 /// The workers' ends, each with its thread.
+#[derive(Default)]
 pub struct Ports(Vec<(Thread, SwapPort)>);
 
 impl Ports {
@@ -84,8 +85,12 @@ pub struct Swapper {
 
 impl Swapper {
     /// A swapper for each of these tasks, and the ports of the workers that serve them.
-    pub fn for_tasks(helpers: &Helpers, tasks: &[OpenTask], cores: &Cores) -> (Vec<Swapper>, Ports) {
-        let mut all = Ports(Vec::new());
+    pub fn for_tasks(
+        helpers: &Helpers,
+        tasks: &[OpenTask],
+        cores: &Cores,
+    ) -> (Vec<Swapper>, Ports) {
+        let mut all = Ports::default();
         let swappers = tasks.iter().enumerate().map(|(number, task)| {
             let (swapper, ports) = Swapper::new(helpers, number, task, cores);
             all.0.extend(ports.0);

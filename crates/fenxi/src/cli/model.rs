@@ -78,9 +78,10 @@ pub struct BenchArgs {
     /// Column of the table that holds the labels
     #[arg(long, value_name = "NAME", default_value = "label")]
     pub column: String,
-    /// Device to run the model on: a provider, or the name of a [device.NAME] table
-    #[arg(short, long, value_name = "NAME", default_value = "cpu")]
-    pub device: String,
+    /// Device to run the model on: a provider, or the name of a [device.NAME] table [default:
+    /// native where it takes the model, otherwise cpu]
+    #[arg(short, long, value_name = "NAME")]
+    pub device: Option<String>,
     #[command(flatten)]
     pub config: ConfigArgs,
     /// Write each flow's true label, name and confidence to this file (CSV)
@@ -126,9 +127,10 @@ pub struct ProfileArgs {
     /// Model bundle to measure instead of the shipped one
     #[arg(short, long, value_name = "DIR")]
     pub model: Option<PathBuf>,
-    /// Device to measure: a provider, or the name of a [device.NAME] table
-    #[arg(short, long, value_name = "NAME", default_value = "cpu")]
-    pub device: String,
+    /// Device to measure: a provider, or the name of a [device.NAME] table [default: native where
+    /// it takes the model, otherwise cpu]
+    #[arg(short, long, value_name = "NAME")]
+    pub device: Option<String>,
     /// Batch sizes to measure
     #[arg(long, value_name = "N,...", value_delimiter = ',',
         default_value = "1,2,4,8,16,32,64,128,256,512,1024",

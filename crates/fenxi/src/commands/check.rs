@@ -63,6 +63,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
         Cores::from_config(&config).check()?;
     }
     let tasks = OpenTask::open_all(&config, None)?;
+    let config = OpenTask::with_devices(config, &tasks);
     let bundle = &tasks[0].bundle;
     let sinks_act = sinks::places(&config).next().is_some();
     let map = check_labels(&config, bundle, sinks_act)?;

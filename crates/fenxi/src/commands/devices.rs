@@ -36,7 +36,7 @@ pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
     let dir = find_bundle(&config, args.model.as_deref())?;
     let bundle = open_named_bundle(&config, args.model.as_deref())?;
     if let Some(name) = &args.trial {
-        let config = config_for(&args.config, &sets, name)?;
+        let config = config_for(&args.config, &sets, Some(name))?;
         return print(&to_json(&here(&config, &bundle))?);
     }
     let names = if args.devices.is_empty() {
@@ -46,7 +46,7 @@ pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
     };
     let mut needs_library = false;
     for name in &names {
-        let asked = config_for(&args.config, &sets, name)?.accel.devices;
+        let asked = config_for(&args.config, &sets, Some(name))?.accel.devices;
         needs_library |= asked.iter().any(|device| device.provider.needs_library);
     }
     let library = match needs_library {
@@ -130,14 +130,14 @@ fn every_name(config: &Config, has_plugin: bool) -> Vec<String> {
 }
 
 /// The configuration with `name` as its one device, so that a `[device.NAME]` table counts here as
-/// in a pipeline.
+/// in a pipeline; without a name, the model decides.
 pub(super) fn config_for(
     args: &ConfigArgs,
     sets: &[String],
-    name: &str,
+    name: Option<&str>,
 ) -> Result<Config, Failure> {
     let mut sets = sets.to_vec();
-    sets.push(format!("accel.devices=[{}]", quoted(name)));
+    sets.push(format!("accel.devices=[{}]", name.map(quoted).unwrap_or_default()));
     sets.push("pipeline.layout=1:1:1".to_owned());
     loaded(args, &sets)
 }

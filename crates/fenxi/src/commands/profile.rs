@@ -14,6 +14,7 @@ use crate::machine::Machine;
 use config::Config;
 use config::checked::Device;
 use dataplane::bundle::open_named_bundle;
+use dataplane::devices::for_model;
 use dataplane::session::session;
 
 /// The minimum of `analytics.timeout_ms`.
@@ -21,8 +22,9 @@ const TIMEOUT_MS_MIN: f64 = 0.1;
 
 /// Measures the device, prints the result, and writes the profile to the file of `--out`.
 pub fn profile(args: &ProfileArgs) -> Result<(), Failure> {
-    let config = config_for(&args.config, &args.config.sets, &args.device)?;
+    let config = config_for(&args.config, &args.config.sets, args.device.as_deref())?;
     let bundle = open_named_bundle(&config, args.model.as_deref())?;
+    let config = for_model(config, &bundle);
     let [device] = config.accel.devices.as_slice() else {
         return Err(Failure::software("profile measures one device at a time"));
     };

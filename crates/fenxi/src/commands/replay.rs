@@ -217,6 +217,7 @@ fn recorded_outcome(
         cores: Cores::of_one(&layout, header.instances, "a recording is replayed on one thread"),
         swaps: Swaps { done: replayed.swaps, ..Swaps::default() },
         names: header.names(),
+        devices_why: Vec::new(),
         table: Table {
             max_flows: flow.max_flows * workers,
             bytes: flowmgr::table_bytes(flow.max_flows, flow.buckets, &flow.tasks, flow.behaviour)

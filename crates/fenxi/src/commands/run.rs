@@ -24,7 +24,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let random = || RandomState::new().build_hasher().finish();
     flow.hash_seed = flow.hash_seed.or_else(|| Some(random()));
     log::start(&config.log)?;
-    let outcome = run::run(&RunPlan { sources, loaded, config: &config, args })?;
+    let outcome = run::run(&RunPlan { sources: &sources, loaded: &loaded, config: &config, args })?;
     info!(
         "ended after {:.0} s: {} packets, {} flows, {} records dropped",
         outcome.wall.as_secs_f64(),

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::host::{HostStats, NicDrops};
 use crate::sinks::{Report, Sinks};
 use dataplane::counters::{AnalyticsSnapshot, FlowSnapshot};
-use dataplane::placement::Thread;
+use dataplane::placement::{Role, Thread};
 use dataplane::snapshot::{Looked, Publisher, Subscriber, snapshots};
 
 /// How long a round waits for answers. A thread answers between two bursts or rounds, thus within a
@@ -169,6 +169,7 @@ impl<T> Watched<T> {
 
 pub struct Collector {
     pub flows: Vec<Watched<FlowSnapshot>>,
+    /// Those who answer series: flow workers that do it themselves, and analytics threads.
     pub analytics: Vec<Watched<AnalyticsSnapshot>>,
     pub dropped: Vec<NicDrops>,
     pub sinks: Vec<Report>,
@@ -251,6 +252,11 @@ impl Collector {
         let flows = self.flows.iter().map(|watched| watched.life);
         let analytics = self.analytics.iter().map(|watched| watched.life);
         flows.chain(analytics).all(|life| life != Life::Running)
+    }
+
+    /// The analytics threads, without flow workers that answer series themselves.
+    pub fn analytics_threads(&self) -> impl Iterator<Item = &Watched<AnalyticsSnapshot>> {
+        self.analytics.iter().filter(|it| !matches!(it.thread.role, Role::Flow(_)))
     }
 
     /// Adds the analytics threads, which start once the first model is open.

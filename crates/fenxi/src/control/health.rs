@@ -103,9 +103,9 @@ fn faults(collector: &Collector) -> impl Iterator<Item = CheckRow> {
 
 /// Holds if every thread of the data path answers.
 fn threads(collector: &Collector) -> CheckRow {
-    let mut wrong = wrong_with(&collector.flows);
-    wrong.extend(wrong_with(&collector.analytics));
-    let count = collector.flows.len() + collector.analytics.len();
+    let mut wrong = wrong_with(collector.flows.iter());
+    wrong.extend(wrong_with(collector.analytics_threads()));
+    let count = collector.flows.len() + collector.analytics_threads().count();
     CheckRow {
         name: "threads".to_owned(),
         holds: wrong.is_empty(),
@@ -116,8 +116,8 @@ fn threads(collector: &Collector) -> CheckRow {
     }
 }
 
-fn wrong_with<T>(watched: &[Watched<T>]) -> Vec<String> {
-    let wrong = watched.iter().filter_map(|it| match it.life {
+fn wrong_with<'a, T: 'a>(watched: impl Iterator<Item = &'a Watched<T>>) -> Vec<String> {
+    let wrong = watched.filter_map(|it| match it.life {
         Life::Died => Some(format!("{} has died", it.thread)),
         _ if it.owes() > STALLED_AFTER => {
             Some(format!("{} has not answered for {:.1} s", it.thread, it.owes().as_secs_f64()))
@@ -149,12 +149,12 @@ fn interfaces(away: &[&str], all: usize, least: usize) -> CheckRow {
     }
 }
 
-/// Holds if every task has a working device on every analytics thread; devices that are down are
+/// Holds if every task has a working device on every thread that serves it; devices that are down are
 /// named in any case.
 fn devices(collector: &Collector) -> CheckRow {
     let has_device = |it: &Watched<AnalyticsSnapshot>| {
         let mut tasks = it.latest.tasks.iter();
-        tasks.all(|task| task.states.iter().any(|it| it.is_up()))
+        tasks.all(|task| task.states.is_empty() || task.states.iter().any(|it| it.is_up()))
     };
     let down = devices_down(collector);
     let analytics = collector.analytics.iter();

@@ -15,8 +15,7 @@ pub fn threads(collector: &Collector) -> Vec<ThreadRow> {
         ..thread(it, &times)
     });
     let analytics = collector
-        .analytics
-        .iter()
+        .analytics_threads()
         .map(|it| ThreadRow { series: Some(it.latest.counters().series), ..thread(it, &times) });
     flows.chain(analytics).collect()
 }

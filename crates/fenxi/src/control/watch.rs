@@ -72,7 +72,7 @@ impl Watch {
     /// Logs changes since the last poll.
     pub fn poll(&mut self, collector: &Collector) {
         let flows = collector.flows.iter().map(answers);
-        let threads = flows.chain(collector.analytics.iter().map(answers));
+        let threads = flows.chain(collector.analytics_threads().map(answers));
         let threads: Vec<(String, Answers)> = threads.collect();
         self.threads.resize(threads.len(), Answers::InTime);
         for ((name, now), before) in threads.into_iter().zip(&mut self.threads) {

@@ -9,6 +9,7 @@ use dataplane::pipelines::{FlowOptions, PacketSide, flow_config};
 use dataplane::placement::Cores;
 use dataplane::run::Run;
 use dataplane::state::SharedState;
+use dataplane::swap::Swapper;
 use dataplane::swap::helpers::Helpers;
 use dataplane::tasks::OpenTask;
 use recording::Recorder;
@@ -99,10 +100,11 @@ impl Opened {
             is_watched: true,
             rules: rules.at_start(),
         };
-        let threads =
-            start.flow_workers(packets.flow_managers, io, options.effect, limits(config))?;
-        wait_until_moving(&run);
         let (helpers, run_guard) = Helpers::new(cores, state.clone());
+        let (swappers, mut ports) = Swapper::for_tasks(&helpers, &tasks, cores);
+        let how = (options.effect, limits(config));
+        let threads = start.flow_workers(packets.flow_managers, io, how, &mut ports)?;
+        wait_until_moving(&run);
         let series = packets.series;
         let opening = ModelOpening::start(&helpers, config, &tasks, series, recorder.as_ref())?;
         let (settings, sinks) = (threads.settings, self.sinks);
@@ -116,7 +118,7 @@ impl Opened {
             sources: plan.sources.clone(),
             running: plan.loaded.clone(),
             helpers,
-            swappers: Vec::new(),
+            swappers,
             rules,
             sinks: sinks.clone(),
             notifier: Notifier::from_environment(),
@@ -127,14 +129,15 @@ impl Opened {
             what: what(config),
             hangups,
             opening: Some(opening),
-            analytics_parts: Some(AnalyticsParts { tasks, run: run.clone(), reloader }),
+            analytics_parts: Some(AnalyticsParts { run: run.clone(), reloader, ports }),
             run_guard: Some(run_guard),
             sinks: sinks.clone(),
             policy,
             last_within: limits(config).handover + config.records.drain_within,
         };
         let host = Arc::new(HostStats::new(&config.io.interfaces));
-        let collector = Collector::new(threads.watched, Vec::new(), host.clone(), sinks.clone());
+        let collector =
+            Collector::new(threads.watched, threads.answering, host.clone(), sinks.clone());
         let tables = FlowTables::new(threads.lookers, self.recent, &config.host_networks);
         let serving = Plane::start(self.sockets, facts, collector, tables)?;
         let supervisor = Supervisor {

@@ -21,17 +21,17 @@ pub fn add(
 ) {
     let written = sinks.finish(ended.at);
     outcome.sinks = sinks.reports();
-    let AnalyticsOutcome { mut counters, is_partial, failure } = ended.analytics;
+    let AnalyticsOutcome { counters, is_partial, failure } = ended.analytics;
+    outcome.tasks = counters;
     outcome.add_failures(failure.into_iter().chain(written.err()));
     let copied = copied(&ended.workers);
     let ports = outcome.add_workers(ended.workers);
     if is_partial {
         let came = outcome.series_by_task();
-        counters.resize_with(came.len(), analytics::Counters::none);
-        let of_tasks = counters.iter_mut().zip(came);
+        outcome.tasks.resize_with(came.len(), analytics::Counters::none);
+        let of_tasks = outcome.tasks.iter_mut().zip(came);
         of_tasks.for_each(|(counters, came)| counters.give_up(came));
     }
-    outcome.tasks = counters;
     let nic_dropped = host.dropped().iter().map(NicDrops::total).sum();
     outcome.live = Some(live_sums(config, &ports, copied, nic_dropped));
 }

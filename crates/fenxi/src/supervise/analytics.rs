@@ -15,7 +15,7 @@ use dataplane::pipelines::{OpenedManager, SeriesSide};
 use dataplane::placement::Thread;
 use dataplane::run::Run;
 use dataplane::state;
-use dataplane::swap::Swapper;
+use dataplane::swap::Ports;
 use dataplane::swap::helpers::{Helper, Helpers, MORE_TIME};
 use dataplane::tasks::OpenTask;
 use recording::Recorder;
@@ -91,10 +91,11 @@ impl ModelOpening {
 
 /// Everything needed to start the analytics workers once the model is open.
 pub struct AnalyticsParts {
-    pub tasks: Vec<OpenTask>,
     pub run: Arc<Run>,
-    /// The reload thread's state, to which a swapper per task is added.
+    /// The reload thread's state.
     pub reloader: Reloader,
+    /// The channels of model swaps.
+    pub ports: Ports,
 }
 
 /// The running analytics workers and the reload thread.
@@ -114,10 +115,9 @@ pub struct AnalyticsOutcome {
 impl AnalyticsParts {
     /// Starts the threads.
     pub fn start(
-        self,
+        mut self,
         managers: Managers,
     ) -> Result<(AnalyticsSide, Vec<Watched<AnalyticsSnapshot>>), Failure> {
-        let (swappers, ports) = Swapper::for_tasks(&self.reloader.helpers, &self.tasks, &managers);
         let start = WorkerStart {
             cores: self.reloader.helpers.cores(),
             run: &self.run,
@@ -125,8 +125,8 @@ impl AnalyticsParts {
             is_watched: true,
             rules: None,
         };
-        let (threads, watched) = start.analytics_workers(managers, ports, false)?;
-        let reloads = reload::Running::start(Reloader { swappers, ..self.reloader })?;
+        let (threads, watched) = start.analytics_workers(managers, &mut self.ports, false)?;
+        let reloads = reload::Running::start(self.reloader)?;
         Ok((AnalyticsSide { threads, reloads }, watched))
     }
 }

@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use accel::Bundle;
+use tracing::info;
 
 use super::helpers::{Helpers, MORE_TIME};
 use super::prepared::{Prepared, Previous, Refusal};
 use super::{meaning, trial};
 use crate::Error;
 use crate::opening::bundle::open_bundle;
-use crate::opening::devices::Opener;
+use crate::opening::devices::{Opener, for_model};
 use crate::placement::Thread;
 use crate::threads::state::cache_entries;
 use config::Config;
@@ -69,12 +70,13 @@ impl Opening {
         open_bundle(config, dir).inspect_err(|why| self.refuse(why))
     }
 
-    /// Opens the configured sessions of each analytics thread. A model that has not run yet is
-    /// first tried in a process of its own.
+    /// Opens the configured sessions of each analytics thread. A model that has not run yet on ONNX
+    /// Runtime is first tried in a process of its own.
     ///
     /// # Errors
     /// A device or a model that cannot be used, or golden outputs that differ; or the run ends.
     pub fn prepare(&self, config: &Config, bundle: Arc<Bundle>) -> Result<Prepared, Refusal> {
+        let config = &for_model(config.clone(), &bundle);
         let prepared =
             self.try_out(config, &bundle).and_then(|()| Ok(self.open_sessions(config, bundle)?));
         if let Err(Refusal::Because(why)) = &prepared {
@@ -85,7 +87,7 @@ impl Opening {
 
     fn try_out(&self, config: &Config, bundle: &Bundle) -> Result<(), Refusal> {
         let mut devices = config.accel.devices.iter();
-        let runs = devices.any(|device| device.provider.computes);
+        let runs = devices.any(|device| device.provider.needs_library);
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let is_known = |sha256: &String| sha256 == bundle.sha256();
         if !runs || bundle.sha256() == self.bundle.sha256() || known().iter().any(is_known) {
@@ -114,6 +116,9 @@ impl Opening {
         };
         let accelerators = self.threads.iter().map(|it| opener.accelerators(it));
         let accelerators = accelerators.collect::<Result<_, Error>>()?;
+        if let Some(task) = config.tasks.first().filter(|task| !task.devices_why.is_empty()) {
+            info!("model {} {}: {}", bundle.name(), bundle.version(), task.shown_devices());
+        }
         Ok(self.prepared(config, accelerators, bundle))
     }
 

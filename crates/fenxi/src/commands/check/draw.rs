@@ -162,7 +162,8 @@ fn elements(bundle: &Bundle) -> &'static str {
 fn cache(config: &Config, bundle: &Bundle) -> String {
     match &config.cache {
         Some(cache) => {
-            format!("prefix {} of {}, {} entries", cache.prefix, bundle.k(), cache.entries)
+            let (prefix, k, entries) = (cache.prefix, bundle.k(), cache.entries);
+            format!("prefix {prefix} of {k}, {entries} entries, while it saves time")
         }
         None => "off".to_owned(),
     }
@@ -289,10 +290,22 @@ fn waits(config: &Config) -> String {
         Policy::Timeout { timeout } => {
             format!("a label waits up to {} ms for a batch", ms(timeout))
         }
+        Policy::CarryOver { timeout, .. } if takes_any_size(config) => {
+            format!(
+                "a label waits up to {} ms for a batch; any size fits, so nothing is carried \
+                over",
+                ms(timeout)
+            )
+        }
         Policy::CarryOver { timeout, max_wait, .. } => {
             format!("a label waits {} ms for a batch, {} ms at most", ms(timeout), ms(max_wait))
         }
     }
+}
+
+/// Whether batches need no padding, so that carry-over has nothing to save.
+fn takes_any_size(config: &Config) -> bool {
+    config.accel.devices.iter().all(|device| !device.fixed_sizes)
 }
 
 fn parameters(config: &Config) -> String {

@@ -29,6 +29,10 @@ pub struct TaskRow {
     after: Vec<String>,
     /// Devices by name, one for each of the layout.
     devices: Vec<String>,
+    /// Why these; empty where the configuration names them.
+    devices_why: String,
+    #[serde(skip)]
+    shown_devices: String,
     /// When a batch fires, with its goal or timeout.
     policy: String,
     /// The lowest is shed first.
@@ -52,6 +56,8 @@ pub fn rows(config: &Config, bundles: &[Bundle]) -> Vec<TaskRow> {
             after: needs.iter().map(|&at| name(at).to_owned()).collect(),
             needs,
             devices: task.devices.iter().map(|it| it.name.clone()).collect(),
+            devices_why: task.devices_why.clone(),
+            shown_devices: task.shown_devices(),
             policy: policy(&task.batching),
             priority: task.priority,
             labels_to: labels_to(config, number, task),
@@ -120,15 +126,13 @@ fn below(rows: &[TaskRow], parent: usize, indent: &str, page: &mut String) {
 
 fn line(row: &TaskRow) -> String {
     let depths: Vec<String> = row.depths.iter().map(ToString::to_string).collect();
-    let mut devices = row.devices.clone();
-    devices.dedup();
     let mut line = format!(
         "{} ({} {}; K {}; {}; {}; priority {})",
         row.name,
         row.model,
         row.version,
         depths.join(", "),
-        devices.join(", "),
+        row.shown_devices,
         row.policy,
         row.priority
     );
@@ -196,6 +200,8 @@ mod tests {
             needs: needs.to_vec(),
             after: needs.iter().map(|&at| names[at].to_owned()).collect(),
             devices: vec!["cpu".to_owned(), "cpu".to_owned()],
+            devices_why: String::new(),
+            shown_devices: "cpu".to_owned(),
             policy: "none".to_owned(),
             priority: 5,
             labels_to: Vec::new(),

@@ -21,6 +21,7 @@ use crate::escape::escape;
 use crate::exit::{Failure, print};
 use crate::figures::grouped;
 use dataplane::bundle::{UNKNOWN, in_words, task_config};
+use dataplane::devices::for_model;
 use dataplane::session::session;
 
 const TIMED: Duration = Duration::from_millis(500);
@@ -39,8 +40,9 @@ struct Names {
 /// Names the flows of the table, and prints how many get a name, how many names are right, and
 /// how fast the model is. `--rows` has the name of each flow.
 pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
-    let mut config = config_for(&args.config, &args.config.sets, &args.device)?;
+    let config = config_for(&args.config, &args.config.sets, args.device.as_deref())?;
     let bundle = super::open(&args.dir)?;
+    let mut config = for_model(config, &bundle);
     let flows = Flows::read(&args.labels, &bundle, &args.column)?;
     let [device] = config.accel.devices.as_mut_slice() else {
         return Err(Failure::software("bench takes one device at a time"));

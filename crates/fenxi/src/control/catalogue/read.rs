@@ -346,7 +346,7 @@ pub fn failures(view: &View<'_>) -> Vec<Sample> {
 pub fn stalls(view: &View<'_>) -> Vec<Sample> {
     let flows = view.collector.flows.iter();
     let flows = flows.map(|watched| (watched.thread.to_string(), watched.stalls));
-    let analytics = view.collector.analytics.iter();
+    let analytics = view.collector.analytics_threads();
     let analytics = analytics.map(|watched| (watched.thread.to_string(), watched.stalls));
     let all = flows.chain(analytics);
     all.map(|(worker, stalls)| count(&[&worker], stalls)).collect()

@@ -7,6 +7,7 @@ use accel::{Bundle, Device};
 use config::Config;
 use cring::{Feature, Series};
 use dataplane::bundle::{context, features, open_bundle};
+use dataplane::devices::for_model;
 use dataplane::session::session;
 
 /// The bundle, and the probabilities at each depth that the series reaches; or why there are none.
@@ -36,6 +37,7 @@ pub fn ask(config: &Config, dir: &Path, series: Option<&Series>) -> Result<Asked
 }
 
 fn open(config: &Config, bundle: &Bundle) -> Result<Box<dyn Device>, String> {
+    let config = &for_model(config.clone(), bundle);
     let Some(device) = config.accel.devices.first() else {
         return Err("no device is configured".to_owned());
     };

@@ -9,6 +9,7 @@ use accel::Bundle;
 use config::Config;
 use dataplane::Error;
 use dataplane::bundle::{self, find_bundle, thresholds};
+use dataplane::devices::for_model;
 use dataplane::label_map;
 use dataplane::pipelines::flow_settings;
 use dataplane::swap::{Opening, Prepared, Previous, Refusal};
@@ -219,8 +220,9 @@ pub fn wants_sessions(
     bundle: &Bundle,
 ) -> Result<bool, Error> {
     let plans = |config: &Config| config.analytics.name.has_goal();
+    let devices = |config: &Config, bundle| for_model(config.clone(), bundle).accel.devices;
     Ok(before != bundle
-        || now.accel.devices != next.accel.devices
+        || devices(now, before) != devices(next, bundle)
         || thresholds(now, bundle)? != thresholds(next, bundle)?
         // The policy plans by a profile, which is measured when a session is opened.
         || (plans(next) && !plans(now)))

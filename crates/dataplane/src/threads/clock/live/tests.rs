@@ -1,7 +1,7 @@
 use cring::ring;
+use flowmgr::Packet;
 use flowmgr::record::{EndReason, Record};
 use flowmgr::verdict::Verdict;
-use flowmgr::Packet;
 
 use super::*;
 use crate::opening::inline::FlowManager;
