@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cring::{Consumer, Labels, Slot};
+use dataplane::inline::FlowManager;
 use dataplane::rules::{FlowRules, RulesUpdate};
 use fenxi_benches::flows::{config, label_all};
 use flowmgr::hash::HashKind;
 use flowmgr::verdict::{Verdict, Verdicts};
-use flowmgr::{Config, Fate, Manager, Packet, Pages, RuleQuestion, Settings};
+use flowmgr::{Config, Fate, Packet, Pages, RuleQuestion, Settings};
 
 use super::frames::{FRAME, Frames, Tuple};
 use fenxi::exit::Failure;
@@ -53,7 +54,7 @@ impl Table {
 
 /// A flow manager and the consumer of its ring.
 pub struct Rig {
-    pub manager: Manager,
+    pub manager: FlowManager,
     ring: Consumer<Slot>,
     labels: Arc<dyn Labels>,
     packets: Vec<Packet>,
@@ -85,8 +86,8 @@ impl Rig {
             },
             ..config(K, table.entries)
         };
-        let manager =
-            Manager::new(config, producer).map_err(|error| Failure::usage(error.to_string()))?;
+        let manager = FlowManager::with_parts(config, vec![vec![producer]], None)
+            .map_err(|error| Failure::usage(error.to_string()))?;
         Ok(Rig {
             labels: manager.labels(),
             manager,
@@ -100,7 +101,7 @@ impl Rig {
     }
 
     /// The flow manager, the ring of its series and the words of its labels, for workers.
-    pub fn into_parts(self) -> (Manager, Consumer<Slot>, Arc<dyn Labels>) {
+    pub fn into_parts(self) -> (FlowManager, Consumer<Slot>, Arc<dyn Labels>) {
         (self.manager, self.ring, self.labels)
     }
 

@@ -59,7 +59,7 @@ fn datagram(host: u8) -> [u8; 28] {
 fn manager() -> FlowManager {
     let (producer, _) = ring(64);
     let config = config(256);
-    let mut manager = FlowManager::new(config, producer).unwrap();
+    let mut manager = FlowManager::with_parts(config, vec![vec![producer]], None).unwrap();
     manager.change_rules(&mut RulesChange {
         memory: Some(RuleMemory::new(256).unwrap()),
         ..RulesChange::default()

@@ -7,7 +7,7 @@ use crate::opening::profiles::Profiles;
 use crate::placement::Cores;
 use crate::threads::recorder::NotRecorded;
 use crate::threads::state::SharedState;
-use analytics::Task;
+use analytics::{Manager, Task};
 use config::{Config, Sources};
 use std::path::Path;
 
@@ -44,9 +44,12 @@ fn rig() -> Rig {
     let managers = OpenedManager::managers(opened.unwrap()).unwrap();
     let state = Arc::new(SharedState::new(&tasks));
     let (helpers, lasts) = Helpers::new(&cores, state.clone());
-    let (swapper, ports) = Swapper::new(&helpers, 0, &tasks[0].bundle, &managers);
-    let managers = managers.into_iter().map(|(_, manager)| manager);
-    Rig { config, swapper, state, _lasts: lasts, threads: managers.zip(ports).collect() }
+    let (swapper, mut ports) = Swapper::new(&helpers, 0, &tasks[0], &cores);
+    let threads = managers.into_iter().map(|(thread, manager)| {
+        let port = ports.take(&thread).pop().unwrap();
+        (manager, port)
+    });
+    Rig { config, swapper, state, _lasts: lasts, threads: threads.collect() }
 }
 
 /// The only task of a worker.
@@ -63,7 +66,7 @@ impl Rig {
             for (manager, port) in &mut self.threads {
                 scope.spawn(move || {
                     while !stop.load(Ordering::Relaxed) {
-                        port.serve(manager, 0, &mut NotRecorded);
+                        port.serve(manager, &mut NotRecorded);
                         manager.round(0);
                         std::thread::yield_now();
                     }
@@ -212,7 +215,7 @@ fn where_one_manager_does_not_answer_none_changes() {
     rig.swapper.answer_within = Duration::from_secs(60);
     let (manager, port) = &mut rig.threads[1];
     for _ in 0..3 {
-        port.serve(manager, 0, &mut NotRecorded);
+        port.serve(manager, &mut NotRecorded);
         manager.round(0);
     }
     assert_eq!(rig.swaps(), [0, 0]);

@@ -130,7 +130,7 @@ fn manager() -> FlowManager {
     let (producer, _) = ring(64);
     let mut config = config(256);
     config.tasks[0].midstream = true;
-    FlowManager::new(config, producer).unwrap()
+    FlowManager::with_parts(config, vec![vec![producer]], None).unwrap()
 }
 
 /// A flow each second through a table of 256, with the wall clock a day ahead for a while: flows
