@@ -7,11 +7,12 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use dataplane::Error;
 use dataplane::egress::Egress;
+use dataplane::inline::FlowManager;
 use dataplane::rules::RulesInForce;
 use dataplane::sink::Sink;
 use flowmgr::record::Record;
 use flowmgr::verdict::Verdict;
-use flowmgr::{Fate, Manager, Packet};
+use flowmgr::{Fate, Packet};
 use packetio::{Burst, Frame, Received, Rx, RxCounts, RxError};
 use policy::{Key, UDP};
 
@@ -110,7 +111,7 @@ impl Egress for Sent {
         burst: &Burst<'_>,
         _: &[Packet],
         fates: &[Fate],
-        _: &Manager,
+        _: &FlowManager,
     ) -> Result<(), Error> {
         let left = fates.iter().enumerate().map(|(at, fate)| {
             let dscp = burst.bytes(at)[15] >> 2;
@@ -159,8 +160,8 @@ impl Sink for Recorded {
     }
 }
 
-pub fn manager() -> Manager {
+pub fn manager() -> FlowManager {
     let (producer, _) = cring::ring(256);
     let config = config(128);
-    Manager::new(config, producer).unwrap()
+    FlowManager::with_parts(config, vec![vec![producer]], None).unwrap()
 }
