@@ -6,6 +6,7 @@ use accel::{Bundle, Device, FaultyDevice, ThreadedDevice, check_golden};
 use analytics::Accelerator;
 
 use crate::Error;
+use crate::opening::inline;
 use crate::opening::profiles::{Profiles, profile_of_file};
 use crate::opening::session::{executor, not_opened, session, spec};
 use crate::placement::{Cores, Role, Thread, pin, rename};
@@ -37,6 +38,14 @@ impl Opener<'_> {
     pub fn accelerators(&self, manager: &Thread) -> Result<Vec<Accelerator>, Error> {
         if let Role::Flow(_) = manager.role {
             let devices = self.config.accel.devices.iter().take(1);
+            if let Some(device) = devices.clone().find(|it| !inline::answers_at_once(it)) {
+                let why = self.config.tasks.first().map_or("", |task| &*task.devices_why);
+                return Err(Error::config(format!(
+                    "labels are inline (pipeline.layout), and device {} does not answer at once \
+                     ({why}); restart with pipeline.layout = \"1:1:1\" for this model",
+                    device.name
+                )));
+            }
             return devices.map(|device| self.accelerator(device, manager)).collect();
         }
         let places = self.config.pipeline.layout.sessions();

@@ -5,10 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use accel::Device;
 use analytics::Manager;
 use config::Config;
-use config::checked::Task;
+use config::checked::{Device, Task};
 use config::layout::Layout;
 use cring::{Label, Labels, Slot};
 use flowmgr::Part;
@@ -94,9 +93,26 @@ pub fn choose(config: &Config, tasks: &mut [OpenTask], wants: Wants) -> Result<C
             )));
         }
         tasks[number].is_inline = why_not.is_none();
+        tasks[number].labels_why = match why_not {
+            Some(why) => format!("by analytics managers: {why}"),
+            None => "inline".to_owned(),
+        };
     }
-    if layout.is_auto && wants == Wants::Quick && !are_quick(tasks)? {
-        tasks.iter_mut().for_each(|task| task.is_inline = false);
+    if wants == Wants::Quick && tasks.iter().any(|task| task.is_inline) {
+        let rows_ns = rows_ns(tasks)?;
+        let share = rows_ns / SERIES_EVERY_NS;
+        let is_quick = share <= SHARE_MAX;
+        for task in tasks.iter_mut().filter(|task| task.is_inline) {
+            task.is_inline = is_quick || !layout.is_auto;
+            let how = if task.is_inline { "inline" } else { "by analytics managers" };
+            task.labels_why = format!(
+                "{how}: a flow worker would spend {:.1} % of its time on {:.2} us a series (auto: \
+                 at most {:.0} %)",
+                100.0 * share,
+                rows_ns / 1e3,
+                100.0 * SHARE_MAX
+            );
+        }
     }
     if layout.is_auto && tasks.iter().all(|task| task.is_inline) {
         chosen.pipeline.layout = Layout::inline(1);
@@ -107,13 +123,18 @@ pub fn choose(config: &Config, tasks: &mut [OpenTask], wants: Wants) -> Result<C
     Ok(chosen)
 }
 
+/// Whether a device can answer a series at once.
+pub(crate) fn answers_at_once(device: &Device) -> bool {
+    device.provider.name == NATIVE
+}
+
 /// Why a task's series cannot be answered at once, or are not where that is left open; the tasks
 /// before it are decided.
 fn why_not(tasks: &[OpenTask], number: usize, wants: Wants) -> Option<String> {
     let task = &tasks[number];
     let layout = task.config.pipeline.layout;
     let devices = &task.config.accel.devices;
-    if let Some(device) = devices.iter().find(|device| device.provider.name != NATIVE) {
+    if let Some(device) = devices.iter().find(|device| !answers_at_once(device)) {
         return Some(format!("it runs on the device {}, not on {NATIVE}", device.name));
     }
     if devices.iter().any(|device| device.faults.is_some()) {
@@ -134,19 +155,19 @@ fn why_not(tasks: &[OpenTask], number: usize, wants: Wants) -> Option<String> {
     (layout.is_auto && batches).then(|| "its batching or its cache is configured".to_owned())
 }
 
-/// Whether rows of all tasks that could be answered at once take little time, one after the other.
-fn are_quick(tasks: &[OpenTask]) -> Result<bool, Error> {
+/// What a row of each task that could be answered at once takes, one after the other, in ns.
+fn rows_ns(tasks: &[OpenTask]) -> Result<f64, Error> {
     let mut all_ns = 0.0;
     for task in tasks.iter().filter(|task| task.is_inline) {
         for device in task.config.accel.devices.iter().take(1) {
             all_ns += row_ns(session(&task.config, &task.bundle, device)?.as_mut())?;
         }
     }
-    Ok(all_ns <= SHARE_MAX * SERIES_EVERY_NS)
+    Ok(all_ns)
 }
 
 /// The least time that a row takes in a trial, in ns.
-fn row_ns(device: &mut dyn Device) -> Result<f64, Error> {
+fn row_ns(device: &mut dyn accel::Device) -> Result<f64, Error> {
     let (began, mut least) = (Instant::now(), Duration::MAX);
     while began.elapsed() < TRIAL {
         let row = Instant::now();

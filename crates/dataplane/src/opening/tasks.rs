@@ -46,6 +46,8 @@ pub struct OpenTask {
     pub word: u8,
     /// Its series are answered at once, by the flow managers.
     pub is_inline: bool,
+    /// Who labels, and why; empty where `pipeline.layout` says who.
+    pub labels_why: String,
 }
 
 impl OpenTask {
@@ -87,6 +89,7 @@ impl OpenTask {
             after: After { needs: needs(config, bundles, &words, &task.when) },
             word: words[number].first,
             is_inline: false,
+            labels_why: String::new(),
         };
         both.map(of).collect()
     }

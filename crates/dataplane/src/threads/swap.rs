@@ -191,7 +191,7 @@ impl Swapper {
 
     /// Prepares every worker, or none.
     fn first_phase(&mut self, prepared: Prepared) -> Result<Ready, Refusal> {
-        let Prepared { accelerators, bundle, settings, change, cache_entries, is_return } =
+        let Prepared { accelerators, bundle, settings, change, cache_entries, is_return, .. } =
             prepared;
         let has_model = !accelerators.is_empty();
         let generation = match has_model {

@@ -33,6 +33,7 @@ use crate::service_unit;
 use crate::sinks;
 use config::Config;
 use dataplane::devices::look_at_devices;
+use dataplane::inline::{self, Wants};
 use dataplane::label_map::{LabelMap, check_labels};
 use dataplane::pipelines::{FlowOptions, PacketSide};
 use dataplane::placement::Cores;
@@ -62,8 +63,9 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
         log::probe(&config.log)?;
         Cores::from_config(&config).check()?;
     }
-    let tasks = OpenTask::open_all(&config, None)?;
+    let mut tasks = OpenTask::open_all(&config, None)?;
     let config = OpenTask::with_devices(config, &tasks);
+    let config = inline::choose(&config, &mut tasks, Wants::Quick)?;
     let bundle = &tasks[0].bundle;
     let sinks_act = sinks::places(&config).next().is_some();
     let map = check_labels(&config, bundle, sinks_act)?;
@@ -82,7 +84,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
             look_at_devices(&task.config, &task.bundle)?;
         }
     }
-    let rows = tasks::rows(&config, &bundles);
+    let rows = tasks::rows(&config, &bundles, &tasks);
     if !args.deep {
         let mut amiss = tasks::missing_rules(&config, &rules);
         amiss.extend(goals::findings(&tasks, None));

@@ -17,7 +17,7 @@ use super::{meaning, trial};
 use crate::Error;
 use crate::opening::bundle::open_bundle;
 use crate::opening::devices::{Opener, for_model};
-use crate::placement::Thread;
+use crate::placement::{Role, Thread};
 use crate::threads::state::cache_entries;
 use config::Config;
 
@@ -142,6 +142,8 @@ impl Opening {
             accelerators,
             bundle,
             settings: self.threads.iter().map(|_| None).collect(),
+            // Flow workers that answer series at once neither batch nor cache.
+            takes_settings: !self.threads.iter().any(|it| matches!(it.role, Role::Flow(_))),
             change: None,
             cache_entries: cache_entries(config),
             is_return: false,

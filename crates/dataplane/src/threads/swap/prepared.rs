@@ -32,6 +32,7 @@ pub struct Prepared {
     pub(super) accelerators: Vec<Vec<Accelerator>>,
     pub(super) bundle: Arc<Bundle>,
     pub(super) settings: Vec<Option<Settings>>,
+    pub(super) takes_settings: bool,
     /// The configurations from which the settings were made.
     pub(super) change: Option<Arc<Change>>,
     pub(super) cache_entries: u64,
@@ -61,7 +62,7 @@ impl Prepared {
     /// Settings that are impossible in themselves.
     pub fn with_settings(mut self, old: &Config, new: &Config) -> Result<Prepared, Error> {
         let [old, new] = [old, new].map(|config| analytics_config(config, &self.bundle));
-        if old != new {
+        if old != new && self.takes_settings {
             for settings in &mut self.settings {
                 let change = Settings::change(&old, &new);
                 *settings = Some(change.map_err(|error| Error::config(error.to_string()))?);

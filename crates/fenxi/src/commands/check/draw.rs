@@ -37,6 +37,7 @@ pub fn page(
     let pipeline = draw(config, bundle, &series, map, &model, is_deep);
     let first = effects(config, map, "");
     pipeline
+        + &tasks::labelled(tasks)
         + &tasks::graph(tasks)
         + &threads(config)
         + &first
@@ -94,12 +95,30 @@ fn draw(
             waits(config),
         ),
     };
+    let (flow_managers, first) =
+        (several(layout.flow_managers, "flow manager"), first_packets(config));
+    let mib = bytes.div_ceil(1 << 20);
+    let each = if layout.flow_managers > 1 { " each" } else { "" };
+    let (depths, elements, effect) = (depths(bundle), elements(bundle), effect(config, map));
+    let table = format!("{} flows{buckets}, {mib} MiB{each}; labels: {effect}", flow.max_flows);
+    let devices = devices.join(", ");
+    if layout.is_inline() {
+        return format!(
+            "pipeline {layout}, {instances}
+
+  port                    {port}{first}
+   │
+  {flow_managers:<23} {table}
+                          {depths} {elements}: inline, {devices}: {model}
+"
+        );
+    }
     format!(
         "pipeline {layout}, {instances}
 
   port                    {port}{first}
    │
-  {flow_managers:<23} {flows} flows{buckets}, {mib} MiB{each}; labels: {effect}
+  {flow_managers:<23} {table}
    │        ▲
    │ ring   │ labels      {depths} {elements}{slots}
    ▼        │
@@ -108,19 +127,10 @@ fn draw(
    ▼        │
   {device:<23} {devices}: {model}
 ",
-        flow_managers = several(layout.flow_managers, "flow manager"),
         analytics_managers = several(layout.analytics_managers, "analytics manager"),
         device = several(layout.devices, "device"),
-        first = first_packets(config),
-        flows = flow.max_flows,
-        mib = bytes.div_ceil(1 << 20),
-        each = if layout.flow_managers > 1 { " each" } else { "" },
-        elements = elements(bundle),
-        depths = depths(bundle),
         policy = policy + &by_mode(config.tasks.first().map(|task| &task.policy_origin)),
-        devices = devices.join(", "),
-        cache = cache(config, bundle),
-        effect = effect(config, map)
+        cache = cache(config, bundle)
     )
 }
 

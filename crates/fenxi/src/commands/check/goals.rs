@@ -32,9 +32,12 @@ const CHECK: &str = "goal";
 pub type Measured = BTreeMap<(usize, String), Profile>;
 
 /// Judges the goals by files of profiles, by simulated devices and by what was measured; `None`:
-/// nothing was. There are no findings if no task has a goal. Devices without a profile are named
+/// nothing was. There are no findings if no task has a goal, or none waits for a batch. Devices without a profile are named
 /// only if they should have been measured.
 pub fn findings(tasks: &[OpenTask], measured: Option<&Measured>) -> Vec<Finding> {
+    if tasks.iter().all(|task| task.is_inline) {
+        return Vec::new();
+    }
     let none = Measured::new();
     let known = measured.unwrap_or(&none);
     let profile = |number: usize, device: &Device| profile(tasks, known, number, device);

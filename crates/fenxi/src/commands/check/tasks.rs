@@ -7,6 +7,7 @@ use serde::Serialize;
 use config::Config;
 use config::checked::{Batching, IoMode, PolicyName, Task};
 use config::when::{Term, shortened};
+use dataplane::tasks::OpenTask;
 
 use super::finding::Finding;
 use crate::escape::escape;
@@ -33,14 +34,16 @@ pub struct TaskRow {
     devices_why: String,
     #[serde(skip)]
     shown_devices: String,
-    /// When a batch fires, with its goal or timeout.
+    /// Who labels, and why; empty where `pipeline.layout` says who.
+    labelled: String,
+    /// When a batch fires, with its goal or timeout; or inline.
     policy: String,
     /// The lowest is shed first.
     priority: u8,
     labels_to: Vec<String>,
 }
 
-pub fn rows(config: &Config, bundles: &[Bundle]) -> Vec<TaskRow> {
+pub fn rows(config: &Config, bundles: &[Bundle], open: &[OpenTask]) -> Vec<TaskRow> {
     let tasks = config.tasks.iter().zip(bundles).enumerate();
     let row = |(number, (task, bundle)): (usize, (&Task, &Bundle))| {
         let mut needs: Vec<usize> = task.when.tasks().copied().collect();
@@ -58,7 +61,11 @@ pub fn rows(config: &Config, bundles: &[Bundle]) -> Vec<TaskRow> {
             devices: task.devices.iter().map(|it| it.name.clone()).collect(),
             devices_why: task.devices_why.clone(),
             shown_devices: task.shown_devices(),
-            policy: policy(&task.batching),
+            labelled: open[number].labels_why.clone(),
+            policy: match open[number].is_inline {
+                true => "inline".to_owned(),
+                false => policy(&task.batching),
+            },
             priority: task.priority,
             labels_to: labels_to(config, number, task),
         }
@@ -92,6 +99,16 @@ fn labels_to(config: &Config, number: usize, task: &Task) -> Vec<String> {
         places.push("records".to_owned());
     }
     places
+}
+
+/// Who labels, task by task, where that was left open.
+pub fn labelled(rows: &[TaskRow]) -> String {
+    let of = |row: &TaskRow| match (&*row.labelled, rows.len()) {
+        ("", _) => String::new(),
+        (labelled, 1) => format!("\nlabels: {labelled}\n"),
+        (labelled, _) => format!("\nlabels of {}: {labelled}\n", row.name),
+    };
+    rows.iter().map(of).collect()
 }
 
 /// The graph: a line for each task, below the first whose label it waits for.
@@ -202,6 +219,7 @@ mod tests {
             devices: vec!["cpu".to_owned(), "cpu".to_owned()],
             devices_why: String::new(),
             shown_devices: "cpu".to_owned(),
+            labelled: String::new(),
             policy: "none".to_owned(),
             priority: 5,
             labels_to: Vec::new(),
