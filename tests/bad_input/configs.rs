@@ -260,7 +260,7 @@ fn devices_that_are_not_to_be_had() {
             69,
             &["device npu: ", "/nowhere/ep.so"],
         ),
-        (&["device.cpu.profile=/nowhere/p.toml"], 66, &["/nowhere/p.toml: cannot be read"]),
+        (&["device.native.profile=/nowhere/p.toml"], 66, &["/nowhere/p.toml: cannot be read"]),
     ] {
         assert_refused(with_set(sets), code, parts);
     }

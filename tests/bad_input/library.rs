@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::assert_refused;
-use crate::common::{bundle, demo, fenxi, run, skip};
+use crate::common::{ONNXRUNTIME, bundle, demo, fenxi, run, skip};
 
 const CURE: &str = "make onnxruntime`";
 
@@ -14,9 +14,11 @@ const CURE: &str = "make onnxruntime`";
 #[track_caller]
 fn assert_unusable(library: &Path, parts: &[&str]) {
     let parts = [&[CURE, library.to_str().unwrap()], parts].concat();
-    for args in [["replay", demo().to_str().unwrap()], ["check", bundle().to_str().unwrap()]] {
-        let mut command = fenxi(if args[0] == "check" { &["model"][..] } else { &[] });
-        command.args(args).env("FENXI_ONNXRUNTIME", library);
+    let (demo, bundle) = (demo(), bundle());
+    let replay = [&["replay", demo.to_str().unwrap()], &ONNXRUNTIME[..]].concat();
+    for args in [&replay[..], &["model", "check", bundle.to_str().unwrap()]] {
+        let mut command = fenxi(args);
+        command.env("FENXI_ONNXRUNTIME", library);
         assert_refused(run(command), 69, &parts);
     }
 }
@@ -32,7 +34,7 @@ fn a_library_that_was_named_and_is_not_there() {
         ],
     );
     let mut command = fenxi(["replay", "--set", "accel.library=/nowhere/x.so"]);
-    command.arg(demo());
+    command.arg(demo()).args(ONNXRUNTIME);
     assert_refused(run(command), 69, &["looked at /nowhere/x.so;", CURE]);
 }
 
@@ -50,6 +52,7 @@ fn a_library_that_nobody_named() {
     fs::copy(env!("CARGO_BIN_EXE_fenxi"), &program).unwrap();
     let mut command = Command::new(&program);
     command.args(["replay".as_ref(), demo().as_os_str(), "--model".as_ref(), bundle().as_os_str()]);
+    command.args(ONNXRUNTIME);
     for variable in ["FENXI_ONNXRUNTIME", "ORT_DYLIB_PATH"] {
         command.env_remove(variable);
     }

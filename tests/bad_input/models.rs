@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::assert_refused;
 use crate::common::{
-    Finished, bundle, copy_bundle, demo, fenxi, has_onnxruntime, labels, run, shipped_bundle, skip,
+    Finished, ONNXRUNTIME, bundle, copy_bundle, demo, fenxi, has_onnxruntime, labels, run,
+    shipped_bundle, skip,
 };
 
 /// A copy of a bundle, to be spoilt.
@@ -225,10 +226,11 @@ fn a_model_that_disagrees_with_its_manifest() {
             &format!("float32 [N, {}]", classes - 1),
         ],
     );
+    // The engine needs no names.
     let copy = Copy::new();
     copy.set("name = \"series\"", "name = \"lengths\"");
     assert_refused(
-        copy.replay(&[]),
+        copy.replay(&ONNXRUNTIME),
         65,
         &["its input is \"series\"", "but model.toml asks for \"lengths\""],
     );
@@ -331,7 +333,7 @@ fn a_model_in_the_working_directory_is_not_taken_for_the_shipped_one() {
     };
     copy_all(&shipped_bundle(), &place("prefix/share/fenxi/models/protocol"));
     let drawn = check().expect_code(0).stdout;
-    assert!(drawn.contains("cpu: protocol "), "{drawn}");
+    assert!(drawn.contains("native: protocol "), "{drawn}");
 
     fs::remove_dir_all(place("prefix/share")).unwrap();
     if Path::new("/usr/share/fenxi/models").exists() {

@@ -17,9 +17,10 @@ fn check_draws_the_pipeline() {
     let parts = [
         "1048576 flows, ",
         " labels      by port at once, or after 1, 2, 3, 5, 10 packets with payload\n",
-        "a label waits 10 ms for a batch, 50 ms at most",
+        "a label waits up to 10 ms for a batch; any size fits, so nothing is carried over",
         "cache: off",
-        "cpu: protocol",
+        "native: protocol",
+        "; native (default: native takes this model); ",
     ];
     assert!(parts.iter().all(|part| drawn.contains(part)), "{drawn}");
     // From top to bottom, as the packets and series go.
@@ -42,13 +43,16 @@ fn check_draws_the_pipeline() {
     .stdout;
     let parts = [
         "labels: recorded only (mode tap)",
-        "prefix 6 of 10",
+        "prefix 6 of 10, 65536 entries, while it saves time",
         "a label waits up to 10 ms for a batch",
         "simulated: protocol",
     ];
     assert!(parts.iter().all(|part| drawn.contains(part)), "{drawn}");
 
     assert_eq!(drawn.matches("\n  analytics-0.0 ").count(), 1, "{drawn}");
+    let fixed = ran(&["check", "--config-only", "--set", "accel.fixed_sizes=true"]);
+    let fixed = fixed.expect_code(0).stdout;
+    assert!(fixed.contains("a label waits 10 ms for a batch, 50 ms at most; cache"), "{fixed}");
 
     // What is done about each label, in the mode that runs.
     let drawn = |sets: &[&str]| {
@@ -86,11 +90,13 @@ fn check_draws_the_graph_of_the_tasks() {
     let args = ["check", "--config-only", "--config", "configs/three-tasks.toml"];
     let drawn = ran(&args).expect_code(0).stdout;
     for part in [
-        "\ntasks\n  protocol (protocol 2.0.0; K 3, 5, 10; cpu; slo 2 ms; priority 9) ─► mark \
+        "\ntasks\n  protocol (protocol 2.0.0; K 3, 5, 10; native (default: native takes this \
+         model); slo 2 ms; priority 9) ─► mark \
          0xff000000, records\n  \
-         └─► second (app-id-k10 1.0.2; K 10; cpu; max; priority 0) when protocol = tcp and \
+         └─► second (app-id-k10 1.0.2; K 10; native (default: native takes this model); max; \
+         priority 0) when protocol = tcp and \
          protocol.confidence < 0.9 ─► \
-         records\n  device (iot-family 1.2.0; K 3, 10; cpu; slo 20 ms; priority 3) when direction \
+         records\n  device (iot-family 1.2.0; K 3, 10; native; slo 20 ms; priority 3) when direction \
          = out, inside and sample = 0.5 ─► \
          mark 0xff0000, records\n",
         "\nlabels (marks of connections under the mask 0xff000000)\n  0x1000000       STUN, SIP\n",
