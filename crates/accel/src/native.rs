@@ -23,6 +23,7 @@ pub(crate) const NATIVE: Provider = Provider {
     is_cpu: true,
     needs_fixed_sizes: false,
     needs_library: false,
+    answers_at_once: true,
     needs_plugin: false,
     open,
     probe: None,

@@ -56,6 +56,8 @@ pub struct Provider {
     pub needs_fixed_sizes: bool,
     /// Whether it needs ONNX Runtime.
     pub needs_library: bool,
+    /// Whether a row takes so little time that no batch pays, and is done when it was submitted.
+    pub answers_at_once: bool,
     /// Whether it needs [`DeviceSpec::plugin`].
     pub needs_plugin: bool,
     pub(crate) open: Open,

@@ -22,6 +22,7 @@ pub(crate) const SIMULATED: Provider = Provider {
     is_cpu: false,
     needs_fixed_sizes: false,
     needs_library: false,
+    answers_at_once: false,
     needs_plugin: false,
     open,
     probe: None,

@@ -33,7 +33,7 @@ pub const BUCKETS_MAX: usize = 1 << 24;
 pub enum Effect {
     /// From the moment it is there: a live run.
     Arrival,
-    /// From `delay_us` of packet time after the K-th packet, whenever it really
+    /// From `delay_us` of packet time after the K-th packet, 0 including it, whenever it really
     /// comes: a replay that repeats. Records then wait for labels.
     PacketTime {
         /// µs.

@@ -10,6 +10,7 @@ pub(super) const CPU: Provider = Provider {
     is_cpu: true,
     needs_fixed_sizes: false,
     needs_library: true,
+    answers_at_once: false,
     needs_plugin: false,
     open,
     probe: None,

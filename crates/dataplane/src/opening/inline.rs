@@ -1,6 +1,6 @@
 //! Labels inline: a flow manager has series answered at once, by an analytics manager of its own.
 //!
-//! Only the device `native` works at once. Where `pipeline.layout` leaves it open, labels are inline
+//! Only the device `native` does. Where `pipeline.layout` leaves it open, labels are inline
 //! where that costs the packets' walk little.
 
 use std::time::{Duration, Instant};
@@ -15,9 +15,6 @@ use flowmgr::Part;
 use crate::Error;
 use crate::opening::session::session;
 use crate::opening::tasks::OpenTask;
-
-/// The device that answers at once.
-const NATIVE: &str = "native";
 
 /// A link of 13.4 M packets/s brings 37,300 series/s (FENXI, §6), one each so many ns.
 const SERIES_EVERY_NS: f64 = 26_800.0;
@@ -125,7 +122,7 @@ pub fn choose(config: &Config, tasks: &mut [OpenTask], wants: Wants) -> Result<C
 
 /// Whether a device can answer a series at once.
 pub(crate) fn answers_at_once(device: &Device) -> bool {
-    device.provider.name == NATIVE
+    device.provider.answers_at_once
 }
 
 /// Why a task's series cannot be answered at once, or are not where that is left open; the tasks
@@ -135,7 +132,10 @@ fn why_not(tasks: &[OpenTask], number: usize, wants: Wants) -> Option<String> {
     let layout = task.config.pipeline.layout;
     let devices = &task.config.accel.devices;
     if let Some(device) = devices.iter().find(|device| !answers_at_once(device)) {
-        return Some(format!("it runs on the device {}, not on {NATIVE}", device.name));
+        return Some(format!(
+            "it runs on the device {}, which does not answer at once",
+            device.name
+        ));
     }
     if devices.iter().any(|device| device.faults.is_some()) {
         return Some("its device is to fail".to_owned());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use accel::Bundle;
-use analytics::{Accelerator, CacheConfig, RingInput};
+use analytics::{Accelerator, CacheConfig, Policy, RingInput};
 use cring::{Consumer, Mesh, Slot};
 use flowmgr::{Actions, Effect, hash::HashKind};
 
@@ -15,6 +15,7 @@ use config::checked::{Capture, FlowHash, Pipeline};
 use config::layout::Layout;
 
 use crate::opening::bundle::{context, features};
+use crate::opening::devices::Opener;
 use crate::opening::inline::{FlowManager, Inline};
 use crate::opening::profiles::Profiles;
 use crate::opening::tasks::{OpenTask, TaskNames, actions};
@@ -111,10 +112,10 @@ impl PacketSide {
         for (thread, manager) in &mut self.flow_managers {
             let opened = tasks.iter().map(|task| {
                 let accelerators = match task.is_inline {
-                    true => task.opener(cores, &profiles).accelerators(thread)?,
+                    true => opener(task, cores, &profiles).accelerators(thread)?,
                     false => Vec::new(),
                 };
-                Ok(OpenedTask { config: task.analytics_config(), inputs: Vec::new(), accelerators })
+                Ok(OpenedTask { config: config_of_task(task), inputs: Vec::new(), accelerators })
             });
             let tasks = opened.collect::<Result<_, Error>>()?;
             let opened = OpenedManager { thread: thread.clone(), tasks };
@@ -248,14 +249,37 @@ impl SeriesSide {
             let tasks = tasks.iter().zip(by_task).map(|(task, inputs)| {
                 let accelerators = match task.is_inline {
                     true => Vec::new(),
-                    false => task.opener(cores, profiles).accelerators(&thread)?,
+                    false => opener(task, cores, profiles).accelerators(&thread)?,
                 };
-                Ok(OpenedTask { accelerators, inputs, config: task.analytics_config() })
+                Ok(OpenedTask { accelerators, inputs, config: config_of_task(task) })
             });
             let tasks = tasks.collect::<Result<_, Error>>()?;
             Ok(OpenedManager { thread, tasks })
         });
         opened.collect()
+    }
+}
+
+/// What opens a task's devices.
+fn opener<'a>(task: &'a OpenTask, cores: &'a Cores, profiles: &'a Profiles) -> Opener<'a> {
+    let (config, bundle) = (&task.config, &task.bundle);
+    Opener { config, bundle, cores, golden_test: false, profiles }
+}
+
+/// How analytics managers work on a task. Answers at once need neither batching nor cache.
+fn config_of_task(task: &OpenTask) -> analytics::Config {
+    let config = analytics::Config {
+        after: task.after.clone(),
+        word: task.word,
+        ..analytics_config(&task.config, &task.bundle)
+    };
+    match task.is_inline {
+        true => analytics::Config {
+            policy: Policy::None,
+            cache: CacheConfig { prefix: 0, entries: 0, audit: 0.0 },
+            ..config
+        },
+        false => config,
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use accel::Bundle;
-use analytics::{After, CacheConfig, Need, Policy, Test};
+use analytics::{After, Need, Test};
 use config::Config;
 use config::when::{Direction, Term, When};
 use cring::TaskWords;
@@ -17,11 +17,8 @@ use crate::Error;
 use crate::opening::bundle::{
     classes, dscp_by_class, find_bundle, labels, open_bundle, open_bundles, task_config,
 };
-use crate::opening::devices::{Opener, for_model};
-use crate::opening::pipelines::analytics_config;
-use crate::opening::profiles::Profiles;
+use crate::opening::devices::for_model;
 use crate::opening::task_check::{check_tasks, names};
-use crate::placement::Cores;
 
 /// Shares of flows are in parts of this.
 const WHOLE: f64 = 65_536.0;
@@ -119,29 +116,6 @@ impl OpenTask {
     /// The classes of each task, with their taxonomies.
     pub fn all_labels(tasks: &[OpenTask]) -> Vec<Arc<[Label]>> {
         tasks.iter().map(|task| labels(&task.bundle)).collect()
-    }
-
-    /// What opens its devices.
-    pub(crate) fn opener<'a>(&'a self, cores: &'a Cores, profiles: &'a Profiles) -> Opener<'a> {
-        let (config, bundle) = (&self.config, &self.bundle);
-        Opener { config, bundle, cores, golden_test: false, profiles }
-    }
-
-    /// How analytics managers work on it. Answers at once need neither batching nor cache.
-    pub(crate) fn analytics_config(&self) -> analytics::Config {
-        let config = analytics::Config {
-            after: self.after.clone(),
-            word: self.word,
-            ..analytics_config(&self.config, &self.bundle)
-        };
-        match self.is_inline {
-            true => analytics::Config {
-                policy: Policy::None,
-                cache: CacheConfig { prefix: 0, entries: 0, audit: 0.0 },
-                ..config
-            },
-            false => config,
-        }
     }
 
     /// The task as records and metrics know it.

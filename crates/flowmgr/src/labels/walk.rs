@@ -71,8 +71,8 @@ impl Labels {
         Verdict::Labelled
     }
 
-    /// Whether a packet whose series was answered at once carries its flow's label. The packet has
-    /// been counted, and has a verdict by what was known before it.
+    /// Whether a packet that completed a series carries the label for it. The packet has been
+    /// counted, and has a verdict by what was known before it.
     pub fn label_own<const RULES: bool>(
         &mut self,
         flows: &mut Flows,

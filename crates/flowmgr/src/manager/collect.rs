@@ -13,8 +13,8 @@ use crate::verdict::Verdict;
 use crate::wire::Headers;
 
 impl<P: Part> Walk<P> {
-    /// Adds a packet to the series that it is an element of. Returns whether one of them was
-    /// complete and answered at once.
+    /// Adds a packet to the series that it is an element of. Returns whether a label may count for
+    /// the packet itself.
     // Out of line: most packets belong to flows whose series is complete, and their walk then has
     // more registers.
     #[inline(never)]
@@ -56,24 +56,24 @@ impl<P: Part> Walk<P> {
             time_us,
             offset_us,
         };
-        let mut is_answered = false;
+        let mut may_count = false;
         for unit in 0..self.series.store.units() {
             if !self.series.store.counts(unit, element.payload) {
                 continue;
             }
             if self.series.store.add(index, unit, &element) {
-                is_answered |= self.complete(arrival, unit);
+                may_count |= self.complete(arrival, unit);
             }
         }
-        is_answered
+        may_count
     }
 
     /// The packet completes the series of one or several depths, as the last so far of a unit.
-    /// Sends each series that is due and not withheld, or has it answered at once; returns whether
-    /// one was.
+    /// Sends each series that is due and not withheld, or has it answered at once. Returns whether a
+    /// label may count from this packet on: one answered at once, or by packet time any.
     fn complete(&mut self, arrival: Arrival, unit: usize) -> bool {
         let index = arrival.index;
-        let mut is_answered = false;
+        let mut may_count = false;
         let seen = self.series.store.seen_by_unit(index);
         for depth in self.labels.tasks.depth_ids() {
             if !self.labels.tasks.becomes_due(depth, unit, &seen) {
@@ -91,10 +91,11 @@ impl<P: Part> Walk<P> {
             let tasks = &self.labels.tasks;
             if !self.series.is_inline(task) {
                 self.series.send(flows, &arrival, depth, tasks, is_by_port);
+                may_count |= self.flows.effect != Effect::Arrival;
                 continue;
             }
             self.series.ask(flows, &arrival, depth, tasks, (is_by_port, &mut self.more));
-            is_answered = true;
+            may_count = true;
             if task != TaskId::FIRST {
                 self.note_label_of_other(task, index);
             }
@@ -105,10 +106,11 @@ impl<P: Part> Walk<P> {
         {
             self.flows.entries.hot_mut(index).set(STATE_COLLECTED);
         }
-        is_answered
+        may_count
     }
 
-    /// The label of a packet whose series was answered at once counts for the packet itself.
+    /// A label counts for the packet that completed its series, if it is known, or by packet time
+    /// without a delay.
     #[inline(never)]
     pub fn label_own<const RULES: bool>(
         &mut self,

@@ -180,7 +180,7 @@ const CLASS_0: Label =
     Label::Class { class: 0, confidence: 60_000, source: Source::Model, model: 0 };
 
 #[test]
-fn the_kth_packet_emits_and_later_ones_are_tagged() {
+fn the_kth_packet_emits_and_is_the_first_that_is_tagged() {
     let mut bench = Bench::new(config());
     let packets = [
         tcp(0, 1, 2, TCP_SYN),
@@ -191,7 +191,7 @@ fn the_kth_packet_emits_and_later_ones_are_tagged() {
     bench.burst(&packets);
     assert_eq!(
         bench.verdicts(),
-        [Verdict::Unlabelled, Verdict::Unlabelled, Verdict::Unlabelled, Verdict::Labelled]
+        [Verdict::Unlabelled, Verdict::Unlabelled, Verdict::Labelled, Verdict::Labelled]
     );
     assert_eq!(bench.ring.waiting(), 1);
     let slot = *bench.ring.get(0);
@@ -219,7 +219,7 @@ fn a_label_that_never_comes_takes_its_promise_back() {
     let mut bench = Bench::new(config());
     let packets: Vec<Tcp> = (0..8).map(|at| tcp(at, 1, 2, TCP_ACK)).collect();
     bench.burst(&packets);
-    assert_eq!(bench.manager.counters().verdicts.get(Verdict::Labelled), 5);
+    assert_eq!(bench.manager.counters().verdicts.get(Verdict::Labelled), 6);
     bench.answer(Label::Unlabelled);
     let flows = bench.finish();
     let counters = bench.manager.counters();

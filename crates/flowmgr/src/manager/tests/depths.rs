@@ -176,7 +176,7 @@ fn by_packet_time_the_label_counts_from_the_depth_that_decides() {
         assert_eq!(bench.asked(), [0, 1, 2]);
         let fates = &bench.fates;
         assert_eq!((fates[0].verdict, fates[0].depths), (Verdict::Labelled, 0b111));
-        assert_eq!(bench.manager.counters().verdicts.get(Verdict::Labelled), 7, "promised");
+        assert_eq!(bench.manager.counters().verdicts.get(Verdict::Labelled), 8, "promised");
         for task in order {
             bench.answer_to(task, [UNSURE, SURE_0, class(1, 65_535)][usize::from(task)]);
             bench.settle();
@@ -185,9 +185,9 @@ fn by_packet_time_the_label_counts_from_the_depth_that_decides() {
         assert_eq!((decision.class, decision.depth), (0, 4));
         assert_eq!(bench.labels(), 1);
         let counters = bench.manager.counters();
-        assert_eq!(counters.verdicts.get(Verdict::Labelled), 5);
-        assert_eq!(counters.labelled_by_class[0].packets, 5);
-        assert_eq!(counters.labelled_bytes, 5 * 40);
+        assert_eq!(counters.verdicts.get(Verdict::Labelled), 6);
+        assert_eq!(counters.labelled_by_class[0].packets, 6);
+        assert_eq!(counters.labelled_bytes, 6 * 40);
     }
 }
 
