@@ -26,6 +26,13 @@ const LAYOUTS: [&[&str]; 9] = [
     &["--set", "pipeline.instances=3", "--set", "pipeline.layout=2:1:2"],
 ];
 
+/// With labels inline, which only the engine gives.
+const INLINE: [&[&str]; 3] = [
+    &["--set", "pipeline.layout=1:0:0"],
+    &["--set", "pipeline.layout=3:0:0"],
+    &["--set", "pipeline.layout=2:0:0", "--set", "pipeline.instances=2"],
+];
+
 struct Replay {
     records: Vec<Value>,
     summary: Value,
@@ -75,9 +82,11 @@ fn assert_same(capture: &PathBuf, options: &[&str]) {
     let expected = replay(capture, options);
     let records = sorted(&expected);
     assert!(expected.summary["series"]["inferred"].as_u64() > Some(0));
-    for layout in LAYOUTS {
+    let is_native = !options.contains(&common::SIMULATED[1]);
+    let inline = INLINE.iter().filter(|_| is_native);
+    for layout in LAYOUTS.iter().chain(inline) {
         let at = format!("{layout:?} on {}", capture.display());
-        let found = replay(capture, &[layout, options].concat());
+        let found = replay(capture, &[*layout, options].concat());
         for sums in ["packets", "bytes", "verdicts", "labels", "series", "coverage"] {
             assert_eq!(found.summary[sums], expected.summary[sums], "{sums}, {at}");
         }

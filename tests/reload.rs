@@ -340,7 +340,7 @@ fn a_model_that_the_engine_does_not_take_runs_on_the_cpu_or_is_refused() {
     if !common::has_onnxruntime() {
         return common::skip(test, "ONNX Runtime (make onnxruntime)");
     }
-    let short = "[flow]\nidle_timeout_s = 1\n";
+    let short = "[flow]\nidle_timeout_s = 1\n[pipeline]\nlayout = \"1:1:1\"\n";
     let nowhere = format!("{short}[accel]\nlibrary = \"/nowhere/libonnxruntime.so\"\n");
     let why = "default: native does not take this model: node '";
     for (config, has_library) in [(short, true), (&nowhere, false)] {
@@ -383,6 +383,25 @@ fn a_model_that_the_engine_does_not_take_runs_on_the_cpu_or_is_refused() {
         world.wait_for_more("fenxi_series_total", "inferred");
         world.finish();
     }
+}
+
+/// A flow worker that labels inline does not wait for a device of another kind.
+#[test]
+fn a_model_that_does_not_answer_at_once_is_refused_where_labels_are_inline() {
+    let Some(world) = World::start("inline", "[flow]\nidle_timeout_s = 1\n") else {
+        return;
+    };
+    let other = endless_bundle(world.dir.path(), Endless::Above(1e9));
+    let refused = world.ctl(&["model", "load", other.to_str().unwrap()]).expect_code(78).stderr;
+    assert!(refused.contains("labels are inline (pipeline.layout)"), "{refused}");
+    assert!(refused.contains("native does not take this model: node '"), "{refused}");
+    assert_eq!(world.swaps(), [0.0, 1.0, 0.0]);
+    let bundle = common::int8_bundle();
+    world.ctl(&["model", "load", bundle.to_str().unwrap()]).expect_code(0);
+    world.wait_for_more("fenxi_series_total", "inferred");
+    assert_eq!(world.swaps(), [1.0, 1.0, 0.0]);
+    assert_eq!(world.live.metric_sum("fenxi_balance"), 0.0);
+    assert_eq!(world.finish()["pipeline"]["layout"], "1:0:0");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::common::live::Live;
 use crate::common::packets::{self, ETHERNET};
 use crate::common::{self, uninterrupted};
 use crate::run::backends::Over;
-use crate::run::capture::{Seen, listen, seen};
+use crate::run::capture::{Seen, listen, listen_on, seen, seen_from};
 use crate::run::traffic::{
     PROGRAMS, Servers, ask, ask_dns, ask_udp, connect, every_label, send, stream, talk,
 };
@@ -333,5 +333,48 @@ fn datagrams_keep_their_order() {
         let shown = lab.run("box", &format!("ip -d link show dev {port}"));
         assert!(shown.contains(" promiscuity 0 "), "{shown}");
         assert!(!shown.contains("xdp"), "{shown}");
+    }
+}
+
+/// Labels inline: a flow worker asks the model itself, so no packet behind a deciding one leaves
+/// without its label, and the deciding packet has it as well.
+#[test]
+fn the_packet_that_decides_a_label_carries_it() {
+    // The tenth packet of a flow decides: the fifth that the right sends.
+    const UNTAGGED: usize = 4;
+    let Some(lab) = Lab::bridged("decides", &["tcpdump", "tshark"]) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let capture = dir.path().join("capture");
+    let bundle = common::bundle();
+    let labels = common::labels(&bundle).into_iter().map(|label| format!("\"{label}\" = {EF}"));
+    let dscp = format!("tag.dscp={{ {} }}", labels.collect::<Vec<_>>().join(", "));
+    let model = format!("model.path={}", bundle.display());
+    for layout in ["auto", "1:0:0", "2:0:0"] {
+        let layout_is = format!("pipeline.layout={layout}");
+        let mut settings = vec!["--set", "accel.devices=[\"native\"]", "--set", &layout_is];
+        settings.extend(["--set", &model, "--set", &dscp]);
+        let live = start(&lab, &settings);
+        let left = listen_on("left", &lab, &live, &capture);
+        let flows: Vec<_> = RIGHT
+            .iter()
+            .flat_map(|address| (0..10).map(|_| ask_udp(&lab, ["left", "right"], address, 12)))
+            .collect();
+        left.finish(&live);
+        let mut by_flow: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+        for Seen { flow, dscp } in seen_from(&capture, &RIGHT) {
+            if let Some(flow) = flow {
+                by_flow.entry(flow).or_default().push(dscp);
+            }
+        }
+        assert_eq!(by_flow.len(), flows.len());
+        for (flow, packets) in by_flow {
+            let tagged = packets.len() - UNTAGGED;
+            assert_eq!(packets, [vec![0; UNTAGGED], vec![EF; tagged]].concat(), "{layout} {flow}");
+        }
+        let summary = live.terminate(0).json();
+        assert_eq!(summary["series"]["inferred"], flows.len(), "{summary}");
+        assert_eq!(summary["pipeline"]["layout"], layout.replace("auto", "1:0:0"));
     }
 }

@@ -71,11 +71,11 @@ impl Flow {
 
     /// Whether the label counts for the next packet, which comes at `time_us`.
     pub fn next(&mut self, time_us: i64, delay_us: i64) -> bool {
-        self.counts |= self.seen >= K && time_us >= self.kth_us + delay_us;
         self.seen += 1;
         if self.seen == K {
             self.kth_us = time_us;
         }
+        self.counts |= self.seen >= K && time_us >= self.kth_us + delay_us;
         self.counts
     }
 }
