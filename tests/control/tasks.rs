@@ -9,6 +9,8 @@ fn every_view_tells_the_tasks_apart() {
         "configs/three-tasks.toml",
         "--set",
         "io.mode=tap",
+        "--set",
+        "accel.devices=[]",
         "--speed",
         "max",
     ]);

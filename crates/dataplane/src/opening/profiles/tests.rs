@@ -33,7 +33,7 @@ impl Drop for Scratch {
 }
 
 fn task() -> OpenTask {
-    let sets = ["analytics.policy=\"slo\"".to_owned()];
+    let sets = ["analytics.policy=slo", "accel.devices=[\"cpu\"]"].map(str::to_owned);
     let config = Sources::named(None, &sets).load().unwrap().config;
     let dir = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/app-id-k10"));
     OpenTask::open_all(&config, Some(dir)).unwrap().remove(0)
