@@ -315,8 +315,9 @@ fn the_script_that_checks_labels_keeps_to_its_files() {
         return;
     };
     let flows = watch.out().join("flows.jsonl");
+    // It holds confidences against ONNX Runtime's.
     let mut replay = fenxi(["replay", "--series", "--flows"]);
-    replay.arg(&flows).arg(demo()).arg("--model").arg(shipped_bundle());
+    replay.arg(&flows).arg(demo()).arg("--model").arg(shipped_bundle()).args(ONNXRUNTIME);
     common::run(replay).expect_code(0);
     let mut check = Command::new(python);
     check.arg("-B").arg(root().join("scripts/test/check_labels.py"));

@@ -191,12 +191,15 @@ fn labels_are_those_that_the_script_says() {
     if !python.exists() {
         return common::skip(test, "target/venv (make target/venv)");
     }
+    if !common::has_onnxruntime() {
+        return common::skip(test, "ONNX Runtime (make onnxruntime)");
+    }
     let dir = tempfile::tempdir().expect("a folder");
     let [input, flows] = ["ssh.pcap", "flows.jsonl"].map(|name| dir.path().join(name));
     for (model, port) in [("protocol", 443), ("protocol-int8", 21)] {
         let bundle = ports_first(dir.path(), model, LIGHTLY);
         ssh_at(port, &input);
-        Replayed::run(&bundle, &input, &flows, &[]);
+        Replayed::run(&bundle, &input, &flows, &common::ONNXRUNTIME);
         let mut check = Command::new(&python);
         check.arg(root().join("scripts/test/check_labels.py"));
         let output = check.arg(&bundle).arg(&flows).output().expect("Python starts");

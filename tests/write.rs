@@ -148,7 +148,7 @@ fn both_ip_versions_keep_congestion_bits_and_nanoseconds() {
     let input = tagging.made("in.pcap", packets::pcap(frames));
     for output in ["out.pcap", "out.pcapng"] {
         let summary = tagging.check(&input, output, 0, &SIMULATED).json();
-        assert_eq!(summary["verdicts"]["labelled"], 30);
+        assert_eq!(summary["verdicts"]["labelled"], 32);
         let after = read_capture(&tagging.path(output));
         assert_eq!(after[49].0.time_sub_ns, 49);
         // ECN: the lower two bits of TOS, bits 4 and 5 of an IPv6 header's second byte.

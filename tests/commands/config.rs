@@ -10,10 +10,17 @@ use crate::common::{fenxi, root, run};
 #[test]
 fn check_draws_the_pipeline() {
     let drawn = ran(&["check", "--config-only"]).expect_code(0).stdout;
-    assert!(
-        drawn.starts_with("ok, the configuration is valid\n\npipeline 1:1:1, 1 instance\n"),
-        "{drawn}"
-    );
+    for part in [
+        "ok, the configuration is valid\n\npipeline 1:0:0, 1 instance\n",
+        "after 1, 2, 3, 5, 10 packets with payload: inline, native: protocol",
+        "\nwho labels\n  default         inline: a flow worker would spend ",
+        "; native (default: native takes this model); inline; ",
+    ] {
+        assert!(drawn.contains(part), "{part}: {drawn}");
+    }
+    let layout = ["--set", "pipeline.layout=1:1:1"];
+    let drawn = ran(&[&["check", "--config-only"], &layout[..]].concat()).expect_code(0).stdout;
+    assert!(drawn.contains("\n\npipeline 1:1:1, 1 instance\n"), "{drawn}");
     let parts = [
         "1048576 flows, ",
         " labels      by port at once, or after 1, 2, 3, 5, 10 packets with payload\n",
@@ -77,7 +84,8 @@ fn check_draws_the_pipeline() {
 
     let shipped =
         ran(&["check", "--config-only", "--config", "configs/1-1-1.toml"]).expect_code(0).stdout;
-    assert_eq!(shipped, ran(&["check", "--config-only"]).stdout);
+    let args = [&["check", "--config-only"], &layout[..]].concat();
+    assert_eq!(shipped, ran(&args).stdout);
     let refused = ran(&["check", "--set", "flow.k=99"]).expect_code(78);
     assert_eq!(refused.stdout, "");
     assert!(refused.stderr.contains("--set: flow.k: found 99"), "{}", refused.stderr);
@@ -201,6 +209,8 @@ fn defaults_of_mode_mark_are_told() {
     };
     let drawn = check(&[]);
     let port = "lo; first packets of each flow only (default of mode mark)\n";
+    assert!(drawn.contains(port), "{drawn}");
+    let drawn = check(&["--set", "pipeline.layout=1:1:1"]);
     let policy = "99 of 100 labels within 2 ms (default of mode mark); cache";
     assert!(drawn.contains(port) && drawn.contains(policy), "{drawn}");
     let drawn = check(&sets);

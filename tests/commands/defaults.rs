@@ -25,7 +25,7 @@ fn check(sets: &[&str]) -> String {
 #[test]
 fn check_names_the_device_and_why() {
     let model = |path: PathBuf| format!("model.path={}", path.display());
-    let page = check(&[]);
+    let page = check(&["pipeline.layout=1:1:1"]);
     assert!(page.contains(&format!("; native ({TAKEN}); ")), "{page}");
     assert!(page.contains("  native: protocol "), "{page}");
     assert!(page.contains("any size fits, so nothing is carried over; cache: off"), "{page}");

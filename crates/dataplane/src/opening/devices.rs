@@ -68,8 +68,8 @@ impl Opener<'_> {
             check_outputs(self.bundle, is_exact, session.as_mut())?;
         }
         let profile = match thread.role {
-            // Nobody plans its batches.
-            Role::Flow(_) => None,
+            // Nobody plans its batches, so none is measured.
+            Role::Flow(_) => profile_of_file(self.bundle, device)?.map(|file| file.profile()),
             _ => self.profiles.of_session(self.config, self.bundle, device, session.as_mut())?,
         };
         if let Some(deadline) = device.deadline {

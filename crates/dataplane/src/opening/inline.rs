@@ -20,7 +20,7 @@ use crate::opening::tasks::OpenTask;
 const SERIES_EVERY_NS: f64 = 26_800.0;
 
 /// The share of this time that labels inline may take.
-const SHARE_MAX: f64 = 0.05;
+const SHARE_MAX: f64 = 0.1;
 
 /// How long a row is timed.
 const TRIAL: Duration = Duration::from_millis(2);
@@ -139,6 +139,9 @@ fn why_not(tasks: &[OpenTask], number: usize, wants: Wants) -> Option<String> {
     }
     if devices.iter().any(|device| device.faults.is_some()) {
         return Some("its device is to fail".to_owned());
+    }
+    if devices.iter().any(|device| device.fixed_sizes) {
+        return Some("its batches have fixed sizes".to_owned());
     }
     if wants == Wants::Rings {
         return Some("a recording needs rings".to_owned());

@@ -103,12 +103,13 @@ fn labels_to(config: &Config, number: usize, task: &Task) -> Vec<String> {
 
 /// Who labels, task by task, where that was left open.
 pub fn labelled(rows: &[TaskRow]) -> String {
-    let of = |row: &TaskRow| match (&*row.labelled, rows.len()) {
-        ("", _) => String::new(),
-        (labelled, 1) => format!("\nlabels: {labelled}\n"),
-        (labelled, _) => format!("\nlabels of {}: {labelled}\n", row.name),
-    };
-    rows.iter().map(of).collect()
+    let known = rows.iter().filter(|row| !row.labelled.is_empty());
+    let lines = known.map(|row| format!("  {:<15} {}\n", row.name, row.labelled));
+    let lines: String = lines.collect();
+    match lines.is_empty() {
+        true => lines,
+        false => format!("\nwho labels\n{lines}"),
+    }
 }
 
 /// The graph: a line for each task, below the first whose label it waits for.
