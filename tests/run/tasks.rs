@@ -144,7 +144,7 @@ fn what_happens_to_one_task_leaves_the_others_alone() {
     assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
 
     // Another device for the second task alone.
-    write(&file, &config(&devices("cpu"), failing));
+    write(&file, &config(&devices("native"), failing));
     let reloaded = live.ctl(&["reload"]).expect_code(0);
     assert!(reloaded.stdout.contains("task.app.devices"), "{}", reloaded.stdout);
     let (before, other) = (series(&live, "protocol", "inferred"), series(&live, "app", "inferred"));

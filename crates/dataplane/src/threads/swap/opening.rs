@@ -21,6 +21,9 @@ use crate::placement::{Role, Thread};
 use crate::threads::state::cache_entries;
 use config::Config;
 
+/// A target of the program's, so that its level holds for it.
+const LOG: &str = "fenxi::swap";
+
 /// The most models that are remembered as tried; more than anybody alternates between.
 const KNOWN_MAX: usize = 16;
 
@@ -117,7 +120,8 @@ impl Opening {
         let accelerators = self.threads.iter().map(|it| opener.accelerators(it));
         let accelerators = accelerators.collect::<Result<_, Error>>()?;
         if let Some(task) = config.tasks.first().filter(|task| !task.devices_why.is_empty()) {
-            info!("model {} {}: {}", bundle.name(), bundle.version(), task.shown_devices());
+            let (name, version) = (bundle.name(), bundle.version());
+            info!(target: LOG, "model {name} {version}: {}", task.shown_devices());
         }
         Ok(self.prepared(config, accelerators, bundle))
     }
