@@ -33,17 +33,33 @@ bpf: ## the programs for the kernel, crates/packetio/bpf/*.o, which are committe
 fenxi: onnxruntime ## build target/release/fenxi alone: what a router needs
 	cargo build --release --locked -p fenxi
 
+STATIC := x86_64-unknown-linux-musl aarch64-unknown-linux-musl
+
+.PHONY: static
+static: ## static programs without ONNX Runtime, for small routers, in target/static; STATIC names their targets
+	@scripts/release/static $(STATIC)
+
+.PHONY: static-test
+static-test: fenxi static ## the static programs give the same records, aarch64 under qemu-user; needs qemu-user-static
+	scripts/test/static
+
+.PHONY: openwrt-test
+openwrt-test: static ## the files of packaging/openwrt with busybox: boot, label, reload, stop; needs root, busybox
+	scripts/test/openwrt
+
 .PHONY: deb
-deb: fenxi ## the Debian package for this machine, in target/deb
+deb: fenxi ## the Debian packages for this machine, fenxi and fenxi-onnxruntime, in target/deb
 	@packaging/deb/build
+	@packaging/deb/build-onnxruntime
 
 .PHONY: deb-arm64
-deb-arm64: fenxi ## the package for arm64, by cross build; needs gcc-aarch64-linux-gnu
+deb-arm64: fenxi ## the packages for arm64, by cross build; needs gcc-aarch64-linux-gnu
 	@rustup target add aarch64-unknown-linux-gnu
 	@scripts/onnxruntime/fetch --machine aarch64
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
 	  cargo build --release --locked -p fenxi --target aarch64-unknown-linux-gnu
 	@packaging/deb/build --arch arm64 --host-program $(FENXI)
+	@packaging/deb/build-onnxruntime --arch arm64
 
 .PHONY: deb-test
 deb-test: deb ## the package in a fresh, booted Debian: install, label, upgrade, remove, purge; needs root, systemd-nspawn, debootstrap

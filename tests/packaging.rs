@@ -129,14 +129,14 @@ fn every_metric_named_is_in_the_catalogue() {
     }
 }
 
-/// A package made of this build, and what it installs, in a folder.
-struct Package {
+/// The packages made of this build, and what they install, in a folder.
+struct Packages {
     dir: tempfile::TempDir,
 }
 
-impl Package {
-    /// None, and a line that says so, if a tool or the library is missing.
-    fn build(test: &str) -> Option<Package> {
+impl Packages {
+    /// The package fenxi. None, and a line that says so, if a tool or the library is missing.
+    fn build(test: &str) -> Option<Packages> {
         for program in ["dpkg-deb", "strip"] {
             tool(test, program, &["--version"], Path::new("/"))?;
         }
@@ -144,26 +144,32 @@ impl Package {
             common::skip(test, "ONNX Runtime (make onnxruntime)");
             return None;
         }
-        let dir = tempfile::tempdir().expect("a folder");
-        let out = dir.path().display().to_string();
-        let args = [
-            "--program",
-            env!("CARGO_BIN_EXE_fenxi"),
-            "--compression",
-            "none",
-            "--version",
-            "0.1.0-9",
-            "--out",
-            &out,
-        ];
-        let script = common::root().join("packaging/deb/build");
-        let (done, said) = tool(test, script.to_str().expect("text"), &args, dir.path())?;
-        assert!(done, "{said}");
-        let deb = said.trim().to_owned();
-        let root = dir.path().join("root").display().to_string();
-        let (done, said) = tool(test, "dpkg-deb", &["--raw-extract", &deb, &root], dir.path())?;
-        assert!(done, "{said}");
-        Some(Package { dir })
+        let packages = Packages { dir: tempfile::tempdir().expect("a folder") };
+        let fenxi = packages.deb("build", &["--program", env!("CARGO_BIN_EXE_fenxi")]);
+        packages.unpack("--raw-extract", &fenxi);
+        Some(packages)
+    }
+
+    /// Unpacks the package fenxi-onnxruntime, too.
+    fn add_onnxruntime(&self) {
+        let onnxruntime = self.deb("build-onnxruntime", &[]);
+        self.unpack("--extract", &onnxruntime);
+    }
+
+    fn deb(&self, script: &str, more: &[&str]) -> String {
+        let out = self.dir.path().display().to_string();
+        let args = ["--compression", "none", "--version", "0.1.0-9", "--out", &out];
+        let script = common::root().join("packaging/deb").join(script);
+        let mut command = Command::new(script);
+        let output = command.args(args).args(more).output().expect("a script");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text").trim().to_owned()
+    }
+
+    fn unpack(&self, how: &str, deb: &str) {
+        let mut command = Command::new("dpkg-deb");
+        let unpacked = command.args([how, deb]).arg(self.path("")).status();
+        assert!(unpacked.expect("dpkg-deb").success(), "{deb}");
     }
 
     fn path(&self, path: &str) -> std::path::PathBuf {
@@ -185,13 +191,18 @@ impl Package {
 }
 
 #[test]
-fn the_package_works_from_where_it_is_unpacked() {
-    let test = "the_package_works_from_where_it_is_unpacked";
-    let Some(package) = Package::build(test) else {
+fn the_packages_work_from_where_they_are_unpacked() {
+    let test = "the_packages_work_from_where_they_are_unpacked";
+    let Some(package) = Packages::build(test) else {
         return;
     };
     let root = package.path("").display().to_string();
-    // Model and library come from the package, without any configuration.
+    // Model and library come from the packages, without any configuration.
+    let (code, said) = package.fenxi(&["devices", "--device", "native"]);
+    assert_eq!(code, 0, "{said}");
+    let (code, said) = package.fenxi(&["devices", "--device", "cpu"]);
+    assert!(code == 69 && said.contains("install the package fenxi-onnxruntime"), "{said}");
+    package.add_onnxruntime();
     let (code, said) = package.fenxi(&["devices", "--device", "cpu"]);
     assert_eq!(code, 0, "{said}");
     assert!(said.lines().any(|line| line.starts_with("library") && line.contains(&root)), "{said}");

@@ -16,8 +16,12 @@ use std::ptr::NonNull;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// Size of a huge page, and the size from which an array is worth one.
+/// Size of a huge page.
 const HUGE: usize = 2 << 20;
+
+/// The size from which an array is worth huge pages. They are taken whole, so that the first flows
+/// of a small table, which has some ten arrays, would take as much memory as all of its flows.
+const HUGE_FROM: usize = 8 * HUGE;
 
 /// Types for which all-zero bytes are a valid value and that need no drop.
 ///
@@ -104,8 +108,8 @@ fn map(bytes: usize) -> io::Result<(NonNull<u8>, usize, Pages)> {
         // no memory that is in use.
         unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) }
     };
-    let rounded = bytes.next_multiple_of(HUGE);
-    if bytes >= HUGE {
+    if bytes >= HUGE_FROM {
+        let rounded = bytes.next_multiple_of(HUGE);
         if let Ok(start) = anonymous(rounded, MapFlags::PRIVATE | MapFlags::HUGETLB) {
             return Ok((non_null(start)?, rounded, Pages::Huge));
         }
@@ -171,9 +175,9 @@ mod tests {
 
     #[test]
     fn large_arrays_ask_for_huge_pages_and_small_ones_do_not() {
-        let large = Array::<i64>::new(HUGE).unwrap();
+        let large = Array::<u8>::new(HUGE_FROM).unwrap();
         assert_eq!(large.as_ptr().addr() % 4096, 0);
-        assert_eq!(Array::<u16>::new(10).unwrap().pages(), Pages::Plain);
+        assert_eq!(Array::<u8>::new(HUGE_FROM - 1).unwrap().pages(), Pages::Plain);
     }
 
     #[test]

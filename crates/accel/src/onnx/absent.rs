@@ -24,8 +24,7 @@ impl Library {
 }
 
 fn unavailable() -> OpenError {
-    let why = "this program was built without ONNX Runtime (the Cargo feature ort); the device \
-               native needs none";
+    let why = "this program was built without ONNX Runtime; set accel.devices = [\"native\"]";
     OpenError::Unavailable(why.to_owned())
 }
 

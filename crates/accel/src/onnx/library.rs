@@ -32,8 +32,8 @@ pub(super) const LOAD_S_MAX: u64 = 20;
 const FILE: &str = "libonnxruntime.so";
 
 /// What to do about a missing or wrong library, on an installed system and in a checkout.
-const CURE: &str = "reinstall the package of fenxi, which brings one, name one with accel.library, \
-    or build with `make onnxruntime`";
+const CURE: &str = "install the package fenxi-onnxruntime, name a library with accel.library, or \
+    run `make onnxruntime`";
 
 /// Environment variables that name a library, in order: fenxi's own, then the one that the crate
 /// `ort` established.

@@ -67,7 +67,7 @@ fn library(config: &Config) -> Finding {
         Err(error) => {
             let program = std::env::current_exe().unwrap_or_default();
             let line = match program == Path::new("/usr/bin/fenxi") {
-                true => "apt install --reinstall ./fenxi_*.deb",
+                true => "apt install ./fenxi-onnxruntime_*.deb",
                 false => "make onnxruntime",
             };
             Finding::problem("library", "", error.to_string()).cure(line)
