@@ -14,6 +14,8 @@ pub enum Error {
     },
     /// The ranges do not fit the network.
     Ranges(String),
+    /// A file is no snapshot that can be read, or a network has none.
+    Snapshot(String),
     /// The compiled network would be too large, or its numbers leave the integers' bounds.
     Bounds(String),
 }
@@ -24,6 +26,7 @@ impl fmt::Display for Error {
             Self::Malformed(what) => write!(f, "not a model that can be read: {what}"),
             Self::Node { node, why } => write!(f, "node '{node}': {why}"),
             Self::Ranges(what) => write!(f, "ranges: {what}"),
+            Self::Snapshot(what) => write!(f, "snapshot: {what}"),
             Self::Bounds(what) => write!(f, "{what}"),
         }
     }
