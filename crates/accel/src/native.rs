@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use engine::{Answer, Isa, Network, Ranges, Scratch};
 
-use crate::bundle::{Bundle, LayerRanges};
+use crate::bundle::Bundle;
 use crate::device::{Classification, Device, DeviceError, Shape, Sizes, is_probability};
 use crate::provider::{DeviceSpec, OpenError, Provider, check};
 
@@ -37,7 +37,7 @@ const KNOWN_MAX: usize = 16;
 /// A model that was compiled.
 struct Known {
     sha256: String,
-    ranges: Vec<LayerRanges>,
+    ranges: Option<Ranges>,
     isa: Isa,
     /// Gone when no device has it any more.
     network: Weak<Network>,
@@ -78,7 +78,7 @@ impl NativeDevice {
         let (shape, room) = (bundle.shape(), spec.sizes.largest());
         let mut device = Self {
             effective: format!("{} ({})", NATIVE.name, network.isa().name()),
-            is_integer: !bundle.ranges().is_empty(),
+            is_integer: bundle.ranges().is_some(),
             scratch: network.scratch(),
             network,
             shape,
@@ -121,7 +121,7 @@ impl NativeDevice {
 fn network(spec: &DeviceSpec, bundle: &Bundle) -> Result<Arc<Network>, OpenError> {
     let mut all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let is_this =
-        |it: &Known| it.sha256 == bundle.sha256() && it.ranges.as_slice() == bundle.ranges();
+        |it: &Known| it.sha256 == bundle.sha256() && it.ranges.as_ref() == bundle.ranges();
     let known = all.iter().position(is_this);
     if let Some(network) = known.and_then(|at| all[at].network.upgrade()) {
         return Ok(network);
@@ -131,13 +131,13 @@ fn network(spec: &DeviceSpec, bundle: &Bundle) -> Result<Arc<Network>, OpenError
         Some(at) => network.set_isa(all[at].isa),
         // Floats are rounded otherwise by other instructions, so a trial could change answers from
         // one run to the next. Trees have no use for vectors.
-        None if bundle.ranges().is_empty() => {}
+        None if bundle.ranges().is_none() => {}
         None => network.choose_isa(TRIAL),
     }
     let network = Arc::new(network);
     let now = Known {
         sha256: bundle.sha256().to_owned(),
-        ranges: bundle.ranges().to_vec(),
+        ranges: bundle.ranges().cloned(),
         isa: network.isa(),
         network: Arc::downgrade(&network),
     };
@@ -155,10 +155,7 @@ fn network(spec: &DeviceSpec, bundle: &Bundle) -> Result<Arc<Network>, OpenError
 
 fn compile(spec: &DeviceSpec, bundle: &Bundle) -> Result<Network, OpenError> {
     let model = bundle.model_path();
-    let layers = bundle.ranges().iter().map(|it| (it.output.clone(), it.channels.clone()));
-    let ranges = Ranges::from(layers.collect::<Vec<_>>());
-    let ranges = (!bundle.ranges().is_empty()).then_some(&ranges);
-    let network = Network::compile(&bundle.read_model()?, ranges).map_err(|cause| {
+    let network = Network::compile(&bundle.read_model()?, bundle.ranges()).map_err(|cause| {
         OpenError::Unavailable(format!(
             "device {}: provider {} does not run {}: {cause}; use the device cpu",
             spec.name,
