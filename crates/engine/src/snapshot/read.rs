@@ -171,6 +171,7 @@ fn is_sound(network: &Integers) -> bool {
     let at_zero = usize::try_from(-i64::from(elements.low)).unwrap_or(usize::MAX);
     let are_elements_sound = at_zero <= ELEMENT_MAX as usize
         && at_zero < elements.row_of.len()
+        && *codes <= 1 << 16
         && elements.row_of.len() <= 2 * ELEMENT_MAX as usize + 1
         && elements.row_of.iter().all(|&row| usize::from(row) < *codes);
     let are_lookups_sound = lookups.iter().all(|(column, lookup)| {
