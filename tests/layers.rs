@@ -34,6 +34,7 @@ const MAY_KNOW: [(&str, &[&str]); 18] = [
             "packetio",
             "cring",
             "accel",
+            "engine",
             "policy",
             "rulefiles",
             "netfilter",

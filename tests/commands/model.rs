@@ -262,3 +262,28 @@ fn copy(bundle: &Path) -> tempfile::TempDir {
     copy_bundle(bundle, dir.path());
     dir
 }
+
+#[test]
+fn compile_writes_the_network_and_its_manifest() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("x.snapshot");
+    let compile = |bundle: &str, out: &Path| {
+        let mut command = fenxi(["model", "compile"]);
+        command.arg(root().join("models").join(bundle)).arg("--out").arg(out);
+        run(command)
+    };
+    for bundle in ["app-id-k10", "iot-family"] {
+        let told = compile(bundle, &out).expect_code(0).stdout;
+        let file = fs::read(&out).unwrap();
+        assert!(told.contains(&format!("{} bytes, {bundle}", file.len())), "{told}");
+        let len = u64::from_le_bytes(*file.first_chunk().unwrap()) as usize;
+        let header: Value = serde_json::from_slice(&file[8..8 + len]).unwrap();
+        let manifest = fs::read_to_string(root().join("models").join(bundle).join("model.toml"));
+        let about = &header["__metadata__"];
+        assert_eq!(about["manifest"], manifest.unwrap());
+        assert_eq!((&about["version"], &about["model"].as_str().unwrap().len()), (&"1".into(), &64));
+    }
+    let told = compile("protocol-int8", &out).expect_code(65);
+    assert!(told.stderr.contains("only trees and networks with ranges"), "{}", told.stderr);
+    compile("app-id-k10", Path::new("/nowhere/x")).expect_code(73);
+}

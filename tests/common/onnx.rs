@@ -152,7 +152,7 @@ pub fn endless_bundle(dir: &Path, endless: Endless) -> PathBuf {
         Some("sha256") => format!("sha256 = \"{}\"\n", sum.split(' ').next().unwrap()),
         Some("name") if line.contains("app-id-k10") => "name = \"endless\"\n".to_owned(),
         // Another model's.
-        Some("ranges") => String::new(),
+        Some("ranges" | "ranges_sha256") => String::new(),
         _ => format!("{line}\n"),
     };
     let manifest: String = manifest.lines().map(line).collect();

@@ -12,6 +12,7 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
+use engine::Ranges;
 use sha2::{Digest, Sha256};
 
 use crate::device::Shape;
@@ -21,7 +22,6 @@ mod error;
 mod external;
 mod golden;
 mod manifest;
-mod ranges;
 
 pub use error::{BundleError, NoSuchDepths};
 pub use golden::Golden;
@@ -29,7 +29,6 @@ use manifest::Manifest;
 pub use manifest::{
     CONTEXT, Confusion, Depth, FEATURES, HostLabels, LABELS_MAX, LabelInfo, PortLabel, UNITS,
 };
-pub use ranges::LayerRanges;
 
 const MANIFEST: &str = "model.toml";
 
@@ -48,7 +47,7 @@ pub struct Bundle {
     dir: PathBuf,
     manifest: Manifest,
     golden: Golden,
-    ranges: Vec<LayerRanges>,
+    ranges: Option<Ranges>,
 }
 
 impl Bundle {
@@ -62,13 +61,20 @@ impl Bundle {
         }
         let path = dir.join(MANIFEST);
         let manifest = Manifest::parse(&read_text(&path, MANIFEST_BYTES_MAX)?, &path)?;
-        let (dir, golden, ranges) = (dir.to_owned(), Golden::default(), Vec::new());
+        let (dir, golden, ranges) = (dir.to_owned(), Golden::default(), None);
         let mut bundle = Self { dir, manifest, golden, ranges };
         bundle.read_model()?;
         bundle.golden = bundle.read_golden()?;
-        if let Some(file) = &bundle.manifest.ranges {
+        if let Some((file, sha256)) = &bundle.manifest.ranges {
             let path = bundle.dir.join(file);
-            bundle.ranges = ranges::parse(&path, &read_text(&path, RANGES_BYTES_MAX)?)?;
+            let text = read_hashed(&path, RANGES_BYTES_MAX, ("ranges_sha256", sha256))?;
+            let ranges = Ranges::parse(&as_text(&path, text)?).map_err(|problem| {
+                let path = path.display();
+                BundleError::Refused(format!(
+                    "{path}: {problem}; write it again with fenxi-train ranges"
+                ))
+            })?;
+            bundle.ranges = Some(ranges);
         }
         Ok(bundle)
     }
@@ -81,17 +87,7 @@ impl Bundle {
     /// in other files.
     pub fn read_model(&self) -> Result<Vec<u8>, BundleError> {
         let path = self.model_path();
-        let bytes = read(&path, MODEL_BYTES_MAX)?;
-        let found: String =
-            Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-        if found != self.manifest.sha256 {
-            return Err(BundleError::Refused(format!(
-                "{}: its SHA-256 is {found}, but model.toml says {}; the file was changed or \
-                 damaged: restore it, or correct the key sha256 if the change is yours",
-                path.display(),
-                self.manifest.sha256
-            )));
-        }
+        let bytes = read_hashed(&path, MODEL_BYTES_MAX, ("sha256", self.sha256()))?;
         external::check(&bytes)
             .map_err(|problem| BundleError::Refused(format!("{}: {problem}", path.display())))?;
         Ok(bytes)
@@ -257,9 +253,9 @@ impl Bundle {
         }
     }
 
-    /// Ranges of channels, in the order of the layers; empty if the bundle has none.
-    pub fn ranges(&self) -> &[LayerRanges] {
-        &self.ranges
+    /// Ranges of channels, from which the engine makes its integers; none if the bundle has none.
+    pub fn ranges(&self) -> Option<&Ranges> {
+        self.ranges.as_ref()
     }
 
     /// Golden inputs, and the outputs that the model must give for them.
@@ -278,9 +274,30 @@ fn read(path: &Path, limit: u64) -> Result<Vec<u8>, BundleError> {
     })
 }
 
+/// Reads a file whose hash the manifest has under this key.
+fn read_hashed(
+    path: &Path,
+    limit: u64,
+    (key, sha256): (&str, &str),
+) -> Result<Vec<u8>, BundleError> {
+    let bytes = read(path, limit)?;
+    let found: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    if found == sha256 {
+        return Ok(bytes);
+    }
+    Err(BundleError::Refused(format!(
+        "{}: its SHA-256 is {found}, but model.toml says {sha256}; the file was changed or \
+         damaged: restore it, or correct the key {key} if the change is yours",
+        path.display(),
+    )))
+}
+
 fn read_text(path: &Path, limit: u64) -> Result<String, BundleError> {
-    let text = String::from_utf8(read(path, limit)?);
-    text.map_err(|_| unreadable(path, &"it is not UTF-8 text"))
+    as_text(path, read(path, limit)?)
+}
+
+fn as_text(path: &Path, bytes: Vec<u8>) -> Result<String, BundleError> {
+    String::from_utf8(bytes).map_err(|_| unreadable(path, &"it is not UTF-8 text"))
 }
 
 fn unreadable(path: &Path, cause: &dyn Display) -> BundleError {

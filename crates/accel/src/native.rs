@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use engine::{Answer, Isa, Network, Ranges, Scratch};
 
-use crate::bundle::{Bundle, LayerRanges};
+use crate::bundle::Bundle;
 use crate::device::{Classification, Device, DeviceError, Shape, Sizes, is_probability};
 use crate::provider::{DeviceSpec, OpenError, Provider, check};
 
@@ -38,7 +38,7 @@ const KNOWN_MAX: usize = 16;
 /// A model that was compiled, or refused.
 struct Known {
     sha256: String,
-    ranges: Vec<LayerRanges>,
+    ranges: Option<Ranges>,
     /// What [`native_takes`] compiled, until a device takes it.
     compiled: Option<Network>,
     /// None until a trial has found it.
@@ -82,7 +82,7 @@ impl NativeDevice {
         let (shape, room) = (bundle.shape(), spec.sizes.largest());
         let mut device = Self {
             effective: format!("{} ({})", NATIVE.name, network.isa().name()),
-            is_integer: !bundle.ranges().is_empty(),
+            is_integer: bundle.ranges().is_some(),
             scratch: network.scratch(),
             network,
             shape,
@@ -155,7 +155,7 @@ fn network(spec: &DeviceSpec, bundle: &Bundle) -> Result<Arc<Network>, OpenError
         Some(isa) => network.set_isa(isa),
         // Floats are rounded otherwise by other instructions, so a trial could change answers from
         // one run to the next. Trees have no use for vectors.
-        None if bundle.ranges().is_empty() => {}
+        None if bundle.ranges().is_none() => {}
         None => network.choose_isa(TRIAL),
     }
     known.isa = Some(network.isa());
@@ -167,14 +167,14 @@ fn network(spec: &DeviceSpec, bundle: &Bundle) -> Result<Arc<Network>, OpenError
 /// What is known of the bundle's model.
 fn known<'a>(all: &'a mut Vec<Known>, bundle: &Bundle) -> &'a mut Known {
     let is_this =
-        |it: &Known| it.sha256 == bundle.sha256() && it.ranges.as_slice() == bundle.ranges();
+        |it: &Known| it.sha256 == bundle.sha256() && it.ranges.as_ref() == bundle.ranges();
     let at = all.iter().position(is_this).unwrap_or_else(|| {
         if all.len() == KNOWN_MAX {
             all.remove(0);
         }
         all.push(Known {
             sha256: bundle.sha256().to_owned(),
-            ranges: bundle.ranges().to_vec(),
+            ranges: bundle.ranges().cloned(),
             compiled: None,
             isa: None,
             network: Weak::new(),
@@ -185,10 +185,7 @@ fn known<'a>(all: &'a mut Vec<Known>, bundle: &Bundle) -> &'a mut Known {
 }
 
 fn compile(bundle: &Bundle) -> Result<Network, OpenError> {
-    let layers = bundle.ranges().iter().map(|it| (it.output.clone(), it.channels.clone()));
-    let ranges = Ranges::from(layers.collect::<Vec<_>>());
-    let ranges = (!bundle.ranges().is_empty()).then_some(&ranges);
-    let network = Network::compile(&bundle.read_model()?, ranges)
+    let network = Network::compile(&bundle.read_model()?, bundle.ranges())
         .map_err(|cause| OpenError::Unavailable(cause.to_string()))?;
     let found = network.shape();
     let found = Shape {

@@ -9,7 +9,7 @@
 use std::error::Error;
 use std::{env, fs};
 
-use engine::{Ranges, dump};
+use engine::{Ranges, snapshot};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -17,6 +17,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: dump MODEL.onnx RANGES.csv OUT".into());
     };
     let ranges = Ranges::parse(&fs::read_to_string(ranges)?)?;
-    fs::write(out, dump(&fs::read(model)?, &ranges)?)?;
+    fs::write(out, snapshot(&fs::read(model)?, Some(&ranges), &[])?)?;
     Ok(())
 }

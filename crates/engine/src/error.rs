@@ -12,8 +12,10 @@ pub enum Error {
         /// What is not known about it.
         why: String,
     },
-    /// The ranges do not fit the network.
+    /// The ranges cannot be read, or do not fit the network.
     Ranges(String),
+    /// A file is no snapshot that can be read, or a network has none.
+    Snapshot(String),
     /// The compiled network would be too large, or its numbers leave the integers' bounds.
     Bounds(String),
 }
@@ -23,8 +25,8 @@ impl fmt::Display for Error {
         match self {
             Self::Malformed(what) => write!(f, "not a model that can be read: {what}"),
             Self::Node { node, why } => write!(f, "node '{node}': {why}"),
-            Self::Ranges(what) => write!(f, "ranges: {what}"),
-            Self::Bounds(what) => write!(f, "{what}"),
+            Self::Snapshot(what) => write!(f, "snapshot: {what}"),
+            Self::Ranges(what) | Self::Bounds(what) => write!(f, "{what}"),
         }
     }
 }

@@ -19,9 +19,11 @@ mod quantised;
 mod trees;
 
 /// Elements of a series, at most.
-const PLACES_MAX: i64 = 64;
+pub(crate) const PLACES_MAX: i64 = 64;
 /// Outputs of a layer, at most.
-const OUTPUTS_MAX: i64 = 4096;
+pub(crate) const OUTPUTS_MAX: i64 = 4096;
+/// Inputs of a layer, at most; so sums of products of 7 and 8 bits stay far within 32 bits.
+pub(crate) const INPUTS_MAX: i64 = 16_384;
 
 /// Numbers in the tables of all values, at most: 128 MiB while a graph is read.
 const NUMBERS_MAX: usize = 1 << 25;

@@ -105,7 +105,7 @@ impl Network {
             depths: [0; TILE],
             rows: vec![0; TILE * self.lookups.len()],
             scores_at: [0; TILE],
-            activations: channels.map(|it| Aligned::zeroed(TILE * it.stride())).collect(),
+            activations: channels.map(|it| it.activations(TILE)).collect(),
             scores: Aligned::zeroed(TILE * self.output.width()),
             exponentials: Aligned::zeroed(self.output.width()),
         }
@@ -136,6 +136,10 @@ struct Run<'a> {
 }
 
 impl Work for Run<'_> {
+    fn rows(&self) -> usize {
+        self.answers.len()
+    }
+
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Self { network, scratch, mut series, mut context, answers, mut probabilities } = self;
@@ -199,7 +203,12 @@ fn layers<S: Simd>(s: S, network: &Network, scratch: &mut Scratch, rows: usize) 
     let mut from: &Aligned<u8> = first;
     for (layer, to) in network.hidden.iter().zip(later) {
         let made = layer.channels();
-        if layer.is_convolution() {
+        if layer.is_convolution() && s.has_tiles() {
+            let (windows, to_places) = (made.windows(rows), &mut to[made.width..]);
+            let finish = Activate::new(layer, to_places, made.width, windows);
+            multiply(s, layer, from, channels.width, windows, finish);
+            made.clear_ends(to, rows);
+        } else if layer.is_convolution() {
             // Each place's window begins at the place before it.
             for row in 0..rows {
                 let from = &from[row * channels.stride()..][..channels.stride()];

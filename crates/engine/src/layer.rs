@@ -4,11 +4,12 @@
 #![allow(clippy::needless_range_loop)]
 
 use std::hint::black_box;
+use std::mem::MaybeUninit;
 
 use crate::aligned::Aligned;
 use crate::channels::Channels;
 use crate::integers::Hidden;
-use crate::simd::Simd;
+use crate::simd::{Product, Simd, TILE_INPUTS, TILE_ROWS, TILE_ROWS_MIN};
 
 /// Columns of layer 0 and of scores are padded to the longest vector of 16-bit numbers.
 pub(crate) const PAD_WIDE: usize = 32;
@@ -16,7 +17,7 @@ pub(crate) const PAD_WIDE: usize = 32;
 const PAD: usize = 16;
 
 /// Weights as the kernels read them: `[inputs/4][outputs][4]`, so that a vector holds four inputs
-/// of `LANES` outputs.
+/// of `LANES` outputs. Zeros follow, up to a whole number of matrix tiles.
 pub(crate) struct Layer {
     inputs: usize,
     channels: Channels,
@@ -52,7 +53,7 @@ impl Layer {
         shifts: &[i32],
     ) -> Self {
         let inputs = from.padded(weights.len() / channels.count);
-        let mut packed = Aligned::zeroed(inputs * channels.width);
+        let mut packed = Aligned::zeroed(inputs.next_multiple_of(TILE_INPUTS) * channels.width);
         for (row, columns) in weights.chunks_exact(channels.count).enumerate() {
             let input = from.padded(row);
             for (column, &w) in columns.iter().enumerate() {
@@ -198,6 +199,9 @@ pub(crate) fn multiply<S: Simd, F: Finish<S>>(
     let mut row = 0;
     // SAFETY: the rows have just been seen to have all inputs; `F` was made for them.
     unsafe {
+        if s.has_tiles() {
+            row = tiles.matrices(rows);
+        }
         match (S::REGISTERS, S::LANES) {
             (32, 16) if rows.is_multiple_of(5) => row = tiles.run::<5, 4>(row, rows),
             (32, 16) => row = tiles.run::<8, 2>(row, rows),
@@ -228,7 +232,58 @@ struct Tiles<'a, S: Simd, F: Finish<S>> {
     finish: &'a mut F,
 }
 
+/// Sums of `TILE_ROWS` rows and 32 columns.
+#[repr(align(64))]
+struct Sums {
+    _rows: [[i32; 32]; TILE_ROWS],
+}
+
 impl<S: Simd, F: Finish<S>> Tiles<'_, S, F> {
+    /// As many rows as are worth it, by matrix instructions. They take `TILE_ROWS` rows at a time
+    /// and whole tiles of inputs; what is read beyond the last of either makes no sum that counts.
+    /// Returns the first row that is left.
+    #[inline(always)]
+    unsafe fn matrices(&mut self, rows: usize) -> usize {
+        let Self { s, layer, stride, .. } = *self;
+        let (blocks, width) = (layer.inputs.div_ceil(TILE_INPUTS), layer.width());
+        let read = (TILE_ROWS - 1) * stride + blocks * TILE_INPUTS;
+        let mut sums = MaybeUninit::<Sums>::uninit();
+        let sums = sums.as_mut_ptr().cast::<i32>();
+        let mut row = 0;
+        while rows - row >= TILE_ROWS_MIN && blocks > 0 && row * stride + read <= self.a.len() {
+            let end = rows.min(row + TILE_ROWS);
+            for column in (0..width).step_by(32) {
+                let is_wide = column + 32 <= width;
+                // SAFETY: all that is read of `a` has just been seen to be there. The weights are
+                // padded to whole blocks, columns to 16, and `sums` have 32 rows of 32.
+                unsafe {
+                    let product = Product {
+                        a: self.a.as_ptr().add(row * stride),
+                        stride,
+                        blocks,
+                        weights: layer.weights.as_ptr().add(column * 4),
+                        width,
+                        bias: layer.bias.as_ptr().add(column),
+                    };
+                    if is_wide {
+                        s.multiply_tiles::<true>(&product, sums);
+                    } else {
+                        s.multiply_tiles::<false>(&product, sums);
+                    }
+                    for v in (0..if is_wide { 32 } else { 16 }).step_by(S::LANES) {
+                        let columns = self.finish.columns(s, column + v);
+                        for row in row..end {
+                            let sums = s.load(sums.add((row % TILE_ROWS) * 32 + v));
+                            self.finish.put(s, row, column + v, columns, sums);
+                        }
+                    }
+                }
+            }
+            row = end;
+        }
+        row
+    }
+
     /// Tiles of `R` rows and `V` vectors of columns, as many as fit from `row` on. Returns the
     /// first row that is left.
     #[inline(always)]

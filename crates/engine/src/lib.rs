@@ -15,8 +15,8 @@
 //!   **plan**. What happens to one integer of the input before the first layer becomes a table
 //!   (`tabulated`), so that it needs no code here.
 //! * `compile` makes integers of a plan and of the [`Ranges`] that the trainer measured. **What
-//!   they mean, and why, stands in `integers`**: read it first. `dump` writes them for the
-//!   trainer's reference, which computes the same answers in NumPy.
+//!   they mean, and why, stands in `integers`**: read it first. `snapshot` writes them for kernels
+//!   and small devices, and for the trainer's reference, which computes the same in NumPy.
 //! * `integer` runs them, 32 rows at a time: sums of tables, products of bytes in tiles that stay
 //!   in registers, a softmax in 16 bits.
 //! * `quantised` runs a network that ONNX's tools have quantised, with ONNX Runtime's own integers;
@@ -32,7 +32,6 @@
 mod aligned;
 mod channels;
 mod compile;
-mod dump;
 mod error;
 mod float;
 mod graph;
@@ -47,14 +46,15 @@ mod ranges;
 #[cfg(test)]
 mod reference;
 mod simd;
+mod snapshot;
 mod tabulated;
 #[cfg(test)]
 mod tests;
 mod trees;
 pub mod wire;
 
-pub use dump::dump;
 pub use error::Error;
 pub use network::{Answer, Network, Scratch, Shape};
 pub use ranges::Ranges;
 pub use simd::Isa;
+pub use snapshot::snapshot;

@@ -4,9 +4,11 @@ use std::time::{Duration, Instant};
 
 use crate::compile::compile;
 use crate::error::Error;
+use crate::integers::Integers;
 use crate::onnx::Model;
 use crate::ranges::Ranges;
 use crate::simd::Isa;
+use crate::snapshot::{self, Content};
 use crate::trees::{self, Trees};
 use crate::{float, graph, integer, plan, quantised};
 
@@ -59,6 +61,23 @@ enum ScratchKind {
     Trees(Box<trees::Scratch>),
 }
 
+impl Shape {
+    fn of_trees(forest: &plan::Forest) -> Self {
+        let plan::Forest { channels, places, context, classes, .. } = *forest;
+        Self { channels, places, context, classes }
+    }
+}
+
+impl Kind {
+    fn of_integers(integers: &Integers) -> Self {
+        Self::Integer(Box::new(integer::Network::new(integers)))
+    }
+
+    fn of_trees(forest: &plan::Forest) -> Result<Self, Error> {
+        Ok(Self::Trees(Box::new(Trees::new(forest)?)))
+    }
+}
+
 impl Network {
     /// Compiles a model for the first of the available instruction sets: a network into integers if
     /// the ranges of its channels are known, else into floats. A network that is quantised, and
@@ -74,20 +93,30 @@ impl Network {
                         let network = quantised::Network::new(&plan, values.clone())?;
                         Kind::Quantised(Box::new(network))
                     }
-                    (Some(ranges), None) => {
-                        let network = integer::Network::new(&compile(&plan, ranges)?);
-                        Kind::Integer(Box::new(network))
-                    }
+                    (Some(ranges), None) => Kind::of_integers(&compile(&plan, ranges)?),
                     (None, None) => Kind::Float(Box::new(float::Network::new(&plan)?)),
                 };
                 let (places, context, classes) = (plan.places, plan.context, plan.classes());
                 (Shape { channels: 1, places, context, classes }, kind)
             }
-            plan::Kind::Forest(forest) => {
-                let trees = Trees::new(&forest)?;
-                let plan::Forest { channels, places, context, classes, .. } = forest;
-                (Shape { channels, places, context, classes }, Kind::Trees(Box::new(trees)))
+            plan::Kind::Forest(forest) => (Shape::of_trees(&forest), Kind::of_trees(&forest)?),
+        };
+        Ok(Self { shape, isa: Isa::available()[0], kind })
+    }
+
+    /// The network that [`snapshot`](crate::snapshot()) has written. It gives the same answers.
+    ///
+    /// # Errors
+    /// The file is damaged, truncated, or of another version.
+    pub fn from_snapshot(file: &[u8]) -> Result<Self, Error> {
+        let (shape, kind) = match snapshot::read(file)? {
+            Content::Network(integers) => {
+                let Integers { places, context, .. } = integers;
+                let shape =
+                    Shape { channels: 1, places, context, classes: integers.output.classes };
+                (shape, Kind::of_integers(&integers))
             }
+            Content::Trees(forest) => (Shape::of_trees(&forest), Kind::of_trees(&forest)?),
         };
         Ok(Self { shape, isa: Isa::available()[0], kind })
     }

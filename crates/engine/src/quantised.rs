@@ -117,7 +117,7 @@ impl Network {
         let made = self.layers.iter().map(|(layer, _)| layer.channels());
         let channels = std::iter::once(self.inputs).chain(made);
         Scratch {
-            activations: channels.map(|it| Aligned::zeroed(TILE * it.stride())).collect(),
+            activations: channels.map(|it| it.activations(TILE)).collect(),
             scores: vec![0.0; self.classes],
         }
     }
@@ -166,6 +166,10 @@ struct Run<'a> {
 }
 
 impl Work for Run<'_> {
+    fn rows(&self) -> usize {
+        self.answers.len()
+    }
+
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Self { network, scratch, mut series, mut context, answers, mut probabilities } = self;
@@ -211,7 +215,14 @@ impl Network {
         for (i, (layer, requantise)) in self.layers.iter().enumerate() {
             let (before, after) = scratch.activations.split_at_mut(i + 1);
             let (a, to, made) = (&before[i], &mut after[0], layer.channels());
-            if layer.is_convolution() {
+            if layer.is_convolution() && s.has_tiles() {
+                let (windows, to_places) = (made.windows(rows), &mut to[made.width..]);
+                let to_places = &mut to_places[..windows * made.width];
+                let finish = Bytes::new(requantise, to_places, made.width, windows);
+                multiply(s, layer, a, from.width, windows, finish);
+                requantise.look_up(to_places);
+                made.clear_ends(to, rows);
+            } else if layer.is_convolution() {
                 for row in 0..rows {
                     let a = &a[row * from.stride()..][..from.stride()];
                     let to = &mut to[row * made.stride()..][..made.stride()];
@@ -239,8 +250,11 @@ impl Network {
         context: &[f32],
         probabilities: &mut [f32],
     ) -> Answer {
-        let Some(last) = scratch.activations.last() else { return Answer::default() };
-        let bytes = &last[row * (last.len() / TILE)..];
+        let (Some(last), Some((layer, _))) = (scratch.activations.last(), self.layers.last())
+        else {
+            return Answer::default();
+        };
+        let bytes = &last[row * layer.width()..];
         for (score, &byte) in scratch.scores.iter_mut().zip(bytes) {
             *score = self.values[usize::from(byte)];
         }

@@ -9,24 +9,35 @@ use crate::plan::Plan;
 pub struct Ranges(Vec<(String, Vec<f32>)>);
 
 impl Ranges {
-    /// Reads a bundle's `ranges.csv`: a line for each ReLU, its name and then its channels.
+    /// Reads a bundle's `ranges.csv`: a line for each ReLU, its name and then its channels,
+    /// separated by commas.
     ///
     /// # Errors
-    /// A range is not a positive number.
+    /// A name is missing or not new, or a range is not a normal number above 0.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let mut ranges = vec![];
-        for line in text.lines().filter(|line| !line.is_empty()) {
+        let mut ranges: Vec<(String, Vec<f32>)> = vec![];
+        for (at, line) in text.lines().enumerate() {
+            let refused = |what| Error::Ranges(format!("line {}: {what}", at + 1));
             let mut fields = line.split(',');
             let name = fields.next().unwrap_or_default();
+            if name.is_empty() || ranges.iter().any(|(known, _)| known == name) {
+                return Err(refused(format!("{name:?} is not the name of one more layer")));
+            }
             let range = |field: &str| {
-                let range = field.trim().parse().ok();
-                range.filter(|range: &f32| range.is_normal() && *range > 0.0).ok_or_else(|| {
-                    Error::Ranges(format!("'{field}' of {name} is not a positive number"))
-                })
+                let range = field.parse().ok();
+                let range = range.filter(|range: &f32| range.is_normal() && *range > 0.0);
+                range.ok_or_else(|| refused(format!("{field:?} is not a number above 0")))
             };
-            ranges.push((name.to_owned(), fields.map(range).collect::<Result<_, _>>()?));
+            let channels: Vec<f32> = fields.map(range).collect::<Result<_, _>>()?;
+            if channels.is_empty() {
+                return Err(refused(format!("{name:?} has no ranges")));
+            }
+            ranges.push((name.to_owned(), channels));
         }
-        Ok(Self(ranges))
+        match ranges.is_empty() {
+            true => Err(Error::Ranges("no layers".into())),
+            false => Ok(Self(ranges)),
+        }
     }
 
     /// The ranges of each hidden layer of a plan.
@@ -34,12 +45,14 @@ impl Ranges {
         let hidden = plan.hidden();
         if self.0.len() != hidden.len() {
             let (found, wanted) = (self.0.len(), hidden.len());
-            return Err(Error::Ranges(format!("of {found} layers, but the network has {wanted}")));
+            return Err(Error::Ranges(format!(
+                "ranges of {found} layers, but the network has {wanted}"
+            )));
         }
         for ((name, channels), layer) in self.0.iter().zip(hidden) {
             if *name != layer.name || channels.len() != layer.outputs {
                 return Err(Error::Ranges(format!(
-                    "{name} with {} channels stands where {} with {} should",
+                    "ranges: {name} with {} channels stands where {} with {} should",
                     channels.len(),
                     layer.name,
                     layer.outputs

@@ -10,6 +10,8 @@
 mod scalar;
 
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -117,6 +119,42 @@ pub(crate) trait Simd: Copy {
     fn to_float(self, x: Self::I) -> Self::F;
     /// To the nearest integer, of two the even one. The number fits.
     fn to_int(self, x: Self::F) -> Self::I;
+
+    /// Whether whole matrices can be multiplied.
+    #[inline(always)]
+    fn has_tiles(self) -> bool {
+        false
+    }
+    /// Multiplies by 32 columns if `IS_WIDE`, by 16 if not. A row of sums begins 32 numbers after
+    /// the one before.
+    ///
+    /// # Safety
+    /// `has_tiles`, as for [`Product`], and `TILE_ROWS` rows of sums can be written.
+    #[inline(always)]
+    unsafe fn multiply_tiles<const IS_WIDE: bool>(self, _: &Product, _: *mut i32) {}
+}
+
+/// Rows that a product of tiles takes.
+pub(crate) const TILE_ROWS: usize = 32;
+/// Fewer rows than this are faster without.
+pub(crate) const TILE_ROWS_MIN: usize = 16;
+/// Inputs of a row that a tile holds.
+pub(crate) const TILE_INPUTS: usize = 64;
+
+/// Activations, weights and bias that matrix instructions multiply: `bias + a·weights`.
+///
+/// # Safety
+/// `TILE_ROWS` rows of `a` have `blocks` times `TILE_INPUTS` bytes, and so many inputs have
+/// weights. There is at least one block. Weights and bias have the columns asked for.
+pub(crate) struct Product {
+    pub a: *const u8,
+    /// Bytes from a row to the next.
+    pub stride: usize,
+    pub blocks: usize,
+    /// `[inputs/4][width][4]`
+    pub weights: *const i8,
+    pub width: usize,
+    pub bias: *const i32,
 }
 
 /// Implements methods that are safe because the token exists, and those that are not. The bodies
@@ -150,6 +188,11 @@ use instructions;
 pub(crate) trait Work {
     /// Must be `inline(always)`.
     fn run<S: Simd>(self, s: S);
+
+    /// Rows that go through layers of bytes together.
+    fn rows(&self) -> usize {
+        0
+    }
 }
 
 /// An instruction set that this processor knows.
@@ -158,6 +201,8 @@ pub struct Isa(Kind);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
+    #[cfg(target_arch = "x86_64")]
+    Amx,
     #[cfg(target_arch = "x86_64")]
     Avx512Vnni,
     #[cfg(target_arch = "x86_64")]
@@ -170,6 +215,8 @@ enum Kind {
     NeonDot,
     #[cfg(target_arch = "aarch64")]
     Neon,
+    #[cfg(all(test, target_arch = "x86_64"))]
+    EmulatedTiles,
     Scalar,
 }
 
@@ -185,6 +232,9 @@ impl Isa {
             use std::arch::is_x86_feature_detected as has;
             if has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512dq") {
                 if has!("avx512vnni") {
+                    if amx::is_permitted() {
+                        found.push(Self(Kind::Amx));
+                    }
                     found.push(Self(Kind::Avx512Vnni));
                 }
                 found.push(Self(Kind::Avx512));
@@ -206,6 +256,8 @@ impl Isa {
                 found.push(Self(Kind::Neon));
             }
         }
+        #[cfg(all(test, target_arch = "x86_64"))]
+        found.push(Self(Kind::EmulatedTiles));
         found.push(Self::SCALAR);
         found
     }
@@ -215,9 +267,11 @@ impl Isa {
         Self::available().into_iter().find(|isa| isa.name() == name)
     }
 
-    /// `avx512vnni`, `avx512`, `avxvnni`, `avx2`, `neon-dotprod`, `neon` or `scalar`.
+    /// `amx`, `avx512vnni`, `avx512`, `avxvnni`, `avx2`, `neon-dotprod`, `neon` or `scalar`.
     pub fn name(self) -> &'static str {
         match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Amx => "amx",
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512Vnni => "avx512vnni",
             #[cfg(target_arch = "x86_64")]
@@ -230,6 +284,8 @@ impl Isa {
             Kind::NeonDot => "neon-dotprod",
             #[cfg(target_arch = "aarch64")]
             Kind::Neon => "neon",
+            #[cfg(all(test, target_arch = "x86_64"))]
+            Kind::EmulatedTiles => "emulated",
             Kind::Scalar => "scalar",
         }
     }
@@ -239,7 +295,13 @@ impl Isa {
         match self.0 {
             // SAFETY: `available`, which alone makes these values, has seen the instructions.
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512Vnni => unsafe { avx512::run_vnni(work) },
+            Kind::Amx => unsafe {
+                let has_tiles = work.rows() >= TILE_ROWS_MIN;
+                avx512::run_vnni(work, has_tiles);
+            },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512Vnni => unsafe { avx512::run_vnni(work, false) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => unsafe { avx512::run(work) },
@@ -255,7 +317,9 @@ impl Isa {
             // SAFETY: as above.
             #[cfg(target_arch = "aarch64")]
             Kind::Neon => unsafe { neon::run(work) },
-            Kind::Scalar => work.run(scalar::Scalar),
+            #[cfg(all(test, target_arch = "x86_64"))]
+            Kind::EmulatedTiles => work.run(scalar::Scalar::<true>),
+            Kind::Scalar => work.run(scalar::Scalar::<false>),
         }
     }
 }

@@ -12,6 +12,8 @@ use crate::reference::Floats;
 use crate::tabulated::{Source, Tabulated};
 use crate::{Answer, Isa, Network, Ranges, Shape, graph, integer};
 
+mod hostile;
+
 pub(crate) fn models() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models")
 }

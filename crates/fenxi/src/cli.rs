@@ -20,7 +20,9 @@ mod policy;
 mod run;
 
 pub use ctl::{CtlArgs, CtlCommand, CtlModelCommand, CtlPolicyCommand, TopArgs};
-pub use model::{BenchArgs, CheckArgs, DevicesArgs, InfoArgs, ModelCommand, ProfileArgs, TryArgs};
+pub use model::{
+    BenchArgs, CheckArgs, CompileArgs, DevicesArgs, InfoArgs, ModelCommand, ProfileArgs, TryArgs,
+};
 pub use policy::{
     PolicyCheckArgs, PolicyCommand, PolicyExplainArgs, PolicyStatsArgs, RuleFile, RuleFormat,
 };

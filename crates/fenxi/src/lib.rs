@@ -80,6 +80,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Model(ModelCommand::Info(args)) => commands::model::info(&args),
         Command::Model(ModelCommand::Check(args)) => commands::model::check(&args),
         Command::Model(ModelCommand::Bench(args)) => commands::model::bench(&args),
+        Command::Model(ModelCommand::Compile(args)) => commands::model::compile(&args),
         Command::Model(ModelCommand::Try(args)) => commands::model::trial(&args),
         Command::Policy(PolicyCommand::Check(args)) => commands::policy::check(&args),
         Command::Policy(PolicyCommand::Explain(args)) => commands::policy::explain(&args),

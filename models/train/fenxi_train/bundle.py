@@ -116,9 +116,15 @@ def quoted(text):
     return json.dumps(str(text), ensure_ascii=False)
 
 
+def ranges_keys(text):
+    """What the manifest says about the file with the ranges of a network's channels."""
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return [f"ranges = {quoted(RANGES)}", f'ranges_sha256 = "{digest}"']
+
+
 def manifest(name, version, flows, digest, confidences, min_confidence, ports, precision="fp32",
              midstream=False, hosts=None, contradiction=None, ranges=None):
-    """The text of model.toml; `ranges` is the file with the ranges of its channels."""
+    """The text of model.toml; `ranges` are those of the network's channels, as the file has them."""
     input = flows.input
     lines = [
         "# Written by fenxi-train; see CARD.md.",
@@ -134,7 +140,7 @@ def manifest(name, version, flows, digest, confidences, min_confidence, ports, p
         f"min_confidence = {min_confidence}",
     ]
     if ranges:
-        lines.append(f"ranges = {quoted(ranges)}")
+        lines += ranges_keys(ranges)
     if len(input.depths) > 1:
         lines += [f"depths = {list(input.depths)}", f"confidence = {list(confidences)}"]
     if contradiction:
@@ -174,7 +180,7 @@ def write(folder, name, version, flows, model, confidences, min_confidence, port
         (made / "model.onnx").write_bytes(model)
         digest = hashlib.sha256(model).hexdigest()
         text = manifest(name, version, flows, digest, confidences, min_confidence, ports, precision, hosts=hosts,
-                        contradiction=contradiction, ranges=RANGES if RANGES in files else None)
+                        contradiction=contradiction, ranges=files.get(RANGES))
         (made / "model.toml").write_text(text)
         series, context = golden_inputs(flows)
         flat = np.concatenate([series.reshape(len(series), -1), context], axis=1)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from . import forest, runtime, table
-from .bundle import RANGES
+from .bundle import RANGES, ranges_keys
 from .errors import Refusal
 
 QUANTILE = 0.9999  # the few numbers above it are cut, so that they do not coarsen all others
@@ -100,16 +100,16 @@ def read(path):
 
 
 def write(made, series, context):
-    """Writes the ranges of a bundle that exists, and the key of its manifest."""
+    """Writes the ranges of a bundle that exists, and the keys of its manifest."""
     found = measured((made.folder / made.manifest["file"]).read_bytes(), series, context)
     if not found:
         raise Refusal(f"{made.folder}: neither trees nor a network in 8 bits have ranges")
     manifest = made.folder / "model.toml"
-    lines = manifest.read_text().splitlines(keepends=True)
+    is_old = lambda line: line.startswith(("ranges =", "ranges_sha256 ="))
+    lines = [line for line in manifest.read_text().splitlines() if not is_old(line)]
+    at = next(i for i, line in enumerate(lines) if line.startswith("precision")) + 1
     replace(made.folder / RANGES, text(found))
-    if "ranges" not in made.manifest:
-        at = next(i for i, line in enumerate(lines) if line.startswith("precision")) + 1
-        replace(manifest, "".join([*lines[:at], f'ranges = "{RANGES}"\n', *lines[at:]]))
+    replace(manifest, "".join(f"{line}\n" for line in [*lines[:at], *ranges_keys(text(found)), *lines[at:]]))
     return found
 
 

@@ -399,12 +399,14 @@ def softmax(scores, temperature):
 
 
 def load(path):
-    """The integers that the engine compiled, from the file of its example `dump`, which has the
-    form of safetensors: the length of a header, the header in JSON, the numbers."""
+    """The integers that the engine compiled, from a snapshot, which has the form of safetensors:
+    the length of a header, the header in JSON, the numbers."""
     content = path.read_bytes()
     start = 8 + int.from_bytes(content[:8], "little")
     made = {}
-    for name, about in json.loads(content[8:start]).items():
+    tensors = json.loads(content[8:start])
+    tensors.pop("__metadata__")
+    for name, about in tensors.items():
         kind = np.dtype(f"<{about['dtype'][0].lower()}{int(about['dtype'][1:]) // 8}")
         first, end = (start + offset for offset in about["data_offsets"])
         values = np.frombuffer(content[first:end], kind).reshape(about["shape"])
@@ -414,7 +416,7 @@ def load(path):
 
 def by_number(made):
     """The same with look-ups by length, protocol and port, as `compiled` gives them."""
-    made = dict(made)
+    made = {name: values for name, values in made.items() if name != "shape"}
     low, row_of = made.pop("elements.low")[0], made.pop("elements.row_of")
     lengths = np.arange(-LENGTH_MAX, LENGTH_MAX + 1)
     made["elements"] = row_of[np.clip(lengths - low, 0, len(row_of) - 1)]

@@ -72,6 +72,7 @@ struct RawManifest {
     features: Vec<String>,
     precision: String,
     ranges: Option<String>,
+    ranges_sha256: Option<String>,
     min_confidence: f64,
     #[serde(default)]
     midstream: bool,
@@ -103,8 +104,8 @@ pub(crate) struct Manifest {
     /// Names from [`FEATURES`], in the order of the channels.
     pub features: Vec<String>,
     pub precision: String,
-    /// A plain file name within the bundle's folder.
-    pub ranges: Option<String>,
+    /// A plain file name within the bundle's folder, and the file's hash.
+    pub ranges: Option<(String, String)>,
     /// 0 to 1.
     pub min_confidence: f32,
     pub midstream: bool,
@@ -165,11 +166,19 @@ impl Manifest {
             check_text(key, text)?;
         }
         check_file("file", &raw.file)?;
-        raw.ranges.as_ref().map_or(Ok(()), |file| check_file("ranges", file))?;
-        let sha256 = raw.sha256.to_ascii_lowercase();
-        if sha256.len() != 64 || !sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return refuse("sha256", "must be 64 hexadecimal digits, as `sha256sum` prints them");
-        }
+        let sha256 = check_sha256("sha256", &raw.sha256)?;
+        let ranges = match (raw.ranges, raw.ranges_sha256) {
+            (None, None) => None,
+            (Some(file), Some(sha256)) => {
+                check_file("ranges", &file)?;
+                Some((file, check_sha256("ranges_sha256", &sha256)?))
+            }
+            _ => {
+                let problem = "goes with ranges, and one of the two is missing; fenxi-train \
+                    ranges writes both";
+                return refuse("ranges_sha256", problem);
+            }
+        };
         if !PRECISIONS.contains(&raw.precision.as_str()) {
             let found = raw.precision;
             return refuse("precision", format!("is {found:?}, but must be one of {PRECISIONS:?}"));
@@ -197,7 +206,7 @@ impl Manifest {
             unit,
             features: raw.features,
             precision: raw.precision,
-            ranges: raw.ranges,
+            ranges,
             min_confidence: raw.min_confidence as f32,
             midstream: raw.midstream,
             depths,
@@ -229,6 +238,15 @@ fn check_text(key: &str, text: &str) -> Result<(), Problem> {
         return refuse(key, format!("is {text:?}, but must be 1 to 128 bytes of printable text"));
     }
     Ok(())
+}
+
+/// The hash in lower case.
+fn check_sha256(key: &str, text: &str) -> Result<String, Problem> {
+    let sha256 = text.to_ascii_lowercase();
+    if sha256.len() != 64 || !sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return refuse(key, "must be 64 hexadecimal digits, as `sha256sum` prints them");
+    }
+    Ok(sha256)
 }
 
 /// A bundle's files must be in its folder, so a path is refused.

@@ -3,14 +3,12 @@
 use std::rc::Rc;
 
 use super::quantised::Linear;
-use super::{OUTPUTS_MAX, Pass, Value, What};
+use super::{INPUTS_MAX, OUTPUTS_MAX, Pass, Value, What};
 use crate::error::Error;
 use crate::onnx::Node;
 use crate::plan::Layer;
 use crate::tabulated::{Source, Tabulated};
 
-/// Inputs of a layer, at most; so sums of products of 7 and 8 bits stay far within 32 bits.
-const INPUTS_MAX: i64 = 16_384;
 /// Ranges that a convolution of width 1 compares each element with, at most.
 const RANGES_MAX: i64 = 64;
 

@@ -3,15 +3,17 @@
 
 use std::arch::x86_64::*;
 
-use super::{Simd, Work};
+use super::{Product, Simd, Work, amx};
 
 /// AVX-512 F, BW, VL, DQ.
 #[derive(Clone, Copy)]
 struct Avx512(());
 
-/// The same with VNNI.
+/// The same with VNNI, and maybe the tiles of AMX.
 #[derive(Clone, Copy)]
-struct Avx512Vnni(());
+struct Avx512Vnni {
+    has_tiles: bool,
+}
 
 /// # Safety
 /// The processor knows the instructions.
@@ -21,16 +23,25 @@ pub(super) unsafe fn run<W: Work>(work: W) {
 }
 
 /// # Safety
-/// The processor knows the instructions.
+/// The processor knows the instructions; for tiles, [`amx::is_permitted`].
 #[target_feature(
     enable = "avx512vnni,avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,bmi1,bmi2,lzcnt,popcnt"
 )]
-pub(super) unsafe fn run_vnni<W: Work>(work: W) {
-    work.run(Avx512Vnni(()));
+pub(super) unsafe fn run_vnni<W: Work>(work: W, has_tiles: bool) {
+    // SAFETY: the caller's.
+    unsafe {
+        if has_tiles {
+            amx::configure();
+        }
+        work.run(Avx512Vnni { has_tiles });
+        if has_tiles {
+            amx::release();
+        }
+    }
 }
 
 macro_rules! avx512 {
-    ($token:ident, |$sums:ident, $a:ident, $w:ident| $dot:block) => {
+    ($token:ident, |$sums:ident, $a:ident, $w:ident| $dot:block $($tiles:item)*) => {
         impl Simd for $token {
             type I = __m512i;
             type H = __m512i;
@@ -105,6 +116,7 @@ macro_rules! avx512 {
                 fn to_float(x: __m512i) -> __m512 { _mm512_cvtepi32_ps(x) }
                 fn to_int(x: __m512) -> __m512i { _mm512_cvtps_epi32(x) }
             }
+            $($tiles)*
         }
     };
 }
@@ -114,4 +126,17 @@ avx512!(Avx512, |sums, a, w| {
     let pairs = _mm512_maddubs_epi16(a, w);
     _mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))
 });
-avx512!(Avx512Vnni, |sums, a, w| { _mm512_dpbusd_epi32(sums, a, w) });
+avx512!(Avx512Vnni, |sums, a, w| { _mm512_dpbusd_epi32(sums, a, w) }
+    #[inline(always)]
+    fn has_tiles(self) -> bool {
+        self.has_tiles
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_tiles<const IS_WIDE: bool>(self, product: &Product, sums: *mut i32) {
+        // SAFETY: the caller's, and a token that has tiles lives while they are configured.
+        unsafe {
+            if IS_WIDE { amx::two(product, sums) } else { amx::one(product, sums) }
+        }
+    }
+);

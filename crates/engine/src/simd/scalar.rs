@@ -4,15 +4,16 @@ use std::array::from_fn;
 
 use super::Simd;
 
+/// `TILES` are for tests: as the manual defines AMX, for machines without.
 #[derive(Clone, Copy)]
-pub(crate) struct Scalar;
+pub(crate) struct Scalar<const TILES: bool>;
 
 #[inline(always)]
 fn zip<T: Copy, R, const N: usize>(a: [T; N], b: [T; N], f: impl Fn(T, T) -> R) -> [R; N] {
     from_fn(|i| f(a[i], b[i]))
 }
 
-impl Simd for Scalar {
+impl<const TILES: bool> Simd for Scalar<TILES> {
     type I = [i32; 4];
     type H = [i16; 8];
     type F = [f32; 4];
@@ -102,5 +103,23 @@ impl Simd for Scalar {
         }
         fn to_float(x: [i32; 4]) -> [f32; 4] { x.map(|x| x as f32) }
         fn to_int(x: [f32; 4]) -> [i32; 4] { x.map(|x| x.round_ties_even() as i32) }
+    }
+
+    #[cfg(all(test, target_arch = "x86_64"))]
+    fn has_tiles(self) -> bool {
+        TILES
+    }
+
+    #[cfg(all(test, target_arch = "x86_64"))]
+    unsafe fn multiply_tiles<const IS_WIDE: bool>(self, of: &super::Product, sums: *mut i32) {
+        use super::amx::emulated;
+        // SAFETY: the caller's.
+        unsafe {
+            if IS_WIDE {
+                emulated::multiply::<2>(of, sums)
+            } else {
+                emulated::multiply::<1>(of, sums)
+            }
+        }
     }
 }

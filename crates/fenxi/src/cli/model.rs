@@ -17,6 +17,8 @@ pub enum ModelCommand {
     Check(CheckArgs),
     /// Name labelled flows as a run would, and measure the speed
     Bench(BenchArgs),
+    /// Write the network as the engine compiles it, for kernels and small devices
+    Compile(CompileArgs),
     /// Run a bundle on its golden inputs in this process: what a live run starts for a model that
     /// is new
     #[command(hide = true)]
@@ -65,6 +67,16 @@ pub struct CheckArgs {
     /// Print one JSON object
     #[arg(short, long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CompileArgs {
+    /// Folder of the bundle
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// File to write
+    #[arg(short, long, value_name = "FILE")]
+    pub out: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -1,14 +1,15 @@
 //! `fenxi model`: prints a bundle's manifest, checks its outputs, compares it with the bundle it
-//! was derived from, and names labelled flows.
+//! was derived from, names labelled flows, and compiles its network into a file.
 
 mod bench;
 mod columns;
 mod compare;
 mod table;
 
-use std::env;
+use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
+use std::{env, fs};
 
 use accel::{Bundle, BundleError, GoldenReport, Provider, Sizes, check_golden};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 
 pub use self::bench::bench;
 use self::compare::{Comparison, Model, Samples};
-use crate::cli::{CheckArgs, InfoArgs, TryArgs};
+use crate::cli::{CheckArgs, CompileArgs, InfoArgs, TryArgs};
 use crate::exit::{Failure, print};
 use crate::sinks;
 use config::{Config, Sources};
@@ -237,6 +238,18 @@ fn found(report: GoldenReport) -> String {
         "{} rows, largest difference {:.2e}, {} with another class",
         report.rows, report.max_abs_difference, report.argmax_differences
     )
+}
+
+/// `fenxi model compile`: the network's integers, or its trees, with the manifest.
+pub fn compile(args: &CompileArgs) -> Result<(), Failure> {
+    let bundle = open(&args.dir)?;
+    let refused = |error: &dyn Display| Failure::data(format!("{}: {error}", args.dir.display()));
+    let model = bundle.read_model().map_err(|error| Failure::data(error.to_string()))?;
+    let manifest = fs::read_to_string(args.dir.join("model.toml")).map_err(|it| refused(&it))?;
+    let about = [("model", bundle.sha256()), ("manifest", &manifest)];
+    let file = engine::snapshot(&model, bundle.ranges(), &about).map_err(|it| refused(&it))?;
+    fs::write(&args.out, &file).map_err(|error| Failure::creating(&args.out, &error))?;
+    print(&format!("{}: {} bytes, {}\n", args.out.display(), file.len(), title(&bundle)))
 }
 
 /// `fenxi model info`: what a bundle declares.

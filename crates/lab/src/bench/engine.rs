@@ -8,7 +8,7 @@
 use accel::{Bundle, Device, Sizes};
 use dataplane::bundle::{find_shipped, open_bundle};
 use dataplane::session::cpu_device;
-use engine::{Answer, Isa, Network, Ranges, Scratch};
+use engine::{Answer, Isa, Network, Scratch};
 use fenxi::exit::Failure;
 use fenxi::machine::Machine;
 
@@ -32,11 +32,8 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     for dir in &dirs {
         let bundle = open_bundle(&config, dir)?;
         let name = bundle.name();
-        let ranges = std::fs::read_to_string(dir.join("ranges.csv")).ok();
-        let ranges = ranges.map(|text| Ranges::parse(&text)).transpose();
         let model = bundle.read_model().map_err(|error| Failure::data(error.to_string()))?;
-        let network = ranges.and_then(|ranges| Network::compile(&model, ranges.as_ref()));
-        match network {
+        match Network::compile(&model, bundle.ranges()) {
             Err(error) => skipped.push(format!("{name}: {error}")),
             Ok(network) => {
                 let device = cpu_device(&config, &bundle, Sizes::Any { cap: 256 })?;
