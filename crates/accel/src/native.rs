@@ -28,8 +28,8 @@ pub(crate) const NATIVE: Provider = Provider {
     probe: None,
 };
 
-/// How long a trial looks for the fastest instruction set.
-const TRIAL: Duration = Duration::from_millis(10);
+/// How long a trial looks for the fastest instruction set, and what a row takes.
+const TRIAL: Duration = Duration::from_millis(3);
 
 /// Models whose instruction set is remembered; the oldest is forgotten first.
 const KNOWN_MAX: usize = 16;
@@ -127,13 +127,14 @@ fn network(spec: &DeviceSpec, bundle: &Bundle) -> Result<Arc<Network>, OpenError
         return Ok(network);
     }
     let mut network = compile(spec, bundle)?;
-    match known {
-        Some(at) => network.set_isa(all[at].isa),
+    let isas = match known {
+        Some(at) => vec![all[at].isa],
         // Floats are rounded otherwise by other instructions, so a trial could change answers from
         // one run to the next. Trees have no use for vectors.
-        None if bundle.ranges().is_empty() => {}
-        None => network.choose_isa(TRIAL),
-    }
+        None if bundle.ranges().is_empty() => vec![network.isa()],
+        None => Isa::available(),
+    };
+    network.measure(&isas, TRIAL);
     let network = Arc::new(network);
     let now = Known {
         sha256: bundle.sha256().to_owned(),

@@ -55,6 +55,6 @@ pub mod wire;
 
 pub use dump::dump;
 pub use error::Error;
-pub use network::{Answer, Network, Scratch, Shape};
+pub use network::{Answer, Network, RowNs, Scratch, Shape};
 pub use ranges::Ranges;
 pub use simd::Isa;
