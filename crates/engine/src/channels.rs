@@ -8,20 +8,27 @@ pub(crate) struct Channels {
     pub width: usize,
     /// 0 if there are no places.
     pub places: usize,
+    /// Elements of memory that a number takes: 2 where words stand in memory of bytes.
+    pub size: usize,
 }
 
 impl Channels {
-    /// Numbers from a row to the next.
+    /// From a place to the next.
+    pub fn step(&self) -> usize {
+        self.width * self.size
+    }
+
+    /// From a row to the next.
     pub fn stride(&self) -> usize {
-        if self.places > 0 { (self.places + 2) * self.width } else { self.width }
+        if self.places > 0 { (self.places + 2) * self.step() } else { self.step() }
     }
 
     /// Where the first activation stands.
     pub fn start(&self) -> usize {
-        if self.places > 0 { self.width } else { 0 }
+        if self.places > 0 { self.step() } else { 0 }
     }
 
-    /// Where an input of the next layer stands, if channels are padded. A row of its weights
+    /// The number of an input of the next layer, if channels are padded. A row of its weights
     /// belongs to each input.
     pub fn padded(&self, input: usize) -> usize {
         input / self.count * self.width + input % self.count

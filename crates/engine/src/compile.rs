@@ -7,29 +7,34 @@
 use std::f64::consts::LOG2_E;
 
 use crate::error::Error;
-use crate::integers::{First, Hidden, Integers, Kind, Output};
+use crate::integers::{BYTE_MAX, First, Hidden, Integers, Kind, Output, WORD_MAX};
 use crate::plan::{Layer, Plan};
 use crate::ranges::Ranges;
 use crate::simd::{Isa, Simd, Work};
 use crate::tabulated::{Lookup, Source, Tabulated};
 
-/// The largest activation and the largest weight.
-const TOP: f64 = 127.0;
-/// Numbers in the tables of layer 0, at most: 16 MiB as bytes, 128 MiB while they are made.
+/// The largest weight of words; of bytes it is `BYTE_MAX`.
+const WORD_WEIGHT_MAX: f64 = 2047.0;
+/// Numbers in the tables of layer 0, at most: 32 MiB as words, 128 MiB while they are made.
 const TABLE_MAX: usize = 1 << 24;
 /// Sums of layer 0 are made to stay below this; rounding each part may add a little.
 const SUM_MAX: f64 = 32_000.0;
+/// The same of the other layers. Rounding and the bias take less than what 32 bits leave.
+const PRODUCTS_MAX: f64 = (1 << 30) as f64;
 /// The largest shift of a hidden layer, so that the rounding in its bias fits.
 const SHIFT_MAX: i32 = 24;
 /// Biases beyond this decide alone, whatever the inputs.
 const BIAS_MAX: f64 = (1 << 29) as f64;
 /// Scores stay within this, so that their differences fit and the padding's lie below.
-pub(crate) const SCORE_MAX: i64 = 1 << 26;
+const SCORE_MAX: f64 = (1 << 26) as f64;
 /// Units of a score: 2⁻¹¹ bits.
 const UNITS: f64 = 2048.0 * LOG2_E;
 
-/// Activations' scales, one for each channel.
-type Scales = Vec<f64>;
+/// What activations stand for: a scale for each channel, and the largest one.
+struct Scales {
+    scales: Vec<f64>,
+    top: i16,
+}
 
 pub(crate) fn compile(plan: &Plan, ranges: &Ranges) -> Result<Integers, Error> {
     let ranges = ranges.of(plan)?;
@@ -37,18 +42,24 @@ pub(crate) fn compile(plan: &Plan, ranges: &Ranges) -> Result<Integers, Error> {
     let (elements, codes) = plan.codes.compact()?;
     let (first, mut scales) = match plan.layers[0].taps {
         1 => dense(plan, &codes, ranges[0], &mut lookups)?,
-        _ => convolution(plan, &codes, ranges[0])?,
+        _ => convolution(plan, &codes, ranges[0], top(plan, 0))?,
     };
     let mut hidden = vec![];
-    for (layer, range) in plan.hidden().iter().zip(ranges).skip(1) {
+    for (i, (layer, range)) in plan.hidden().iter().zip(ranges).enumerate().skip(1) {
         let made;
-        (made, scales) = self::hidden(layer, &scales, range);
+        (made, scales) = self::hidden(layer, &scales, range, top(plan, i));
         hidden.push(made);
     }
     let output = output(plan, &scales, &mut lookups)?;
     let codes = codes.len() / plan.codes.width;
     let (places, context, lookups) = (plan.places, plan.context, lookups.0);
     Ok(Integers { places, elements, codes, context, lookups, first, hidden, output })
+}
+
+/// The largest activation that a layer makes: a convolution bytes, if it is not the last.
+fn top(plan: &Plan, layer: usize) -> i16 {
+    let is_last = layer + 2 == plan.layers.len();
+    if plan.layers[layer].taps == 1 || is_last { WORD_MAX } else { BYTE_MAX }
 }
 
 /// Look-ups of numbers of the context; equal ones are kept once.
@@ -108,37 +119,25 @@ fn dense(
     let largest: Vec<Vec<f64>> = tables.iter().map(|table| column_max(table, columns)).collect();
     let of_parts: Vec<Vec<f64>> =
         parts.iter().map(|part| column_max(&part.products, columns)).collect();
-    let (mut scales, mut inner, mut multipliers) = (vec![], vec![], vec![]);
-    for c in 0..columns {
-        let single = parts.iter().zip(&of_parts).filter(|(part, _)| part.width == 1);
-        let single = single.map(|(_, max)| max[c]);
-        let bytes = largest.iter().map(|max| max[c]).chain(single).fold(0.0, f64::max) / TOP;
+    let scale = |c: usize| {
         let sum: f64 = largest.iter().chain(&of_parts).map(|max| max[c]).sum();
-        let (scale, multiplier, inner_scale) = requantised(bytes.max(sum / SUM_MAX), range[c]);
-        scales.push(scale);
-        multipliers.push(multiplier);
-        inner.push(inner_scale);
-    }
-    let byte = |x| small(x) as i8;
-    let tables = tables.iter().flat_map(|table| divided(table, &inner, byte)).collect();
-    let words = |part: Part| (part.lookup, divided(&part.products, &inner, |x| small(x) as i16));
-    let context = parts.into_iter().map(words).collect();
-    let kind = Kind::Dense { tables, context };
-    Ok((First { width: columns, multipliers, kind }, scales))
-}
-
-/// The scale of an activation, the multiplier that leads to it, and the scale of the sums before,
-/// which is `least` unless there is nothing to sum.
-fn requantised(least: f64, range: f32) -> (f64, i16, f64) {
-    let wanted = f64::from(range) / TOP;
-    let inner = if least > 0.0 { least } else { wanted };
-    // A little more than the sums', so that the multiplier fits.
-    let scale = wanted.max(inner * 1.000_05);
-    (scale, rounded(inner / scale * 32_768.0).min(32_767.0) as i16, inner)
+        (f64::from(range[c]) / f64::from(WORD_MAX)).max(sum / SUM_MAX)
+    };
+    let scales: Vec<f64> = (0..columns).map(scale).collect();
+    let words = |products: &[f64]| divided(products, &scales, |x| small(x) as i16);
+    let tables = tables.iter().flat_map(|table| words(table)).collect();
+    let context = parts.iter().map(|part| (part.lookup, words(&part.products))).collect();
+    let first = First { width: columns, top: WORD_MAX, kind: Kind::Dense { tables, context } };
+    Ok((first, Scales { scales, top: WORD_MAX }))
 }
 
 /// A convolution as layer 0: products of all codes with each tap.
-fn convolution(plan: &Plan, codes: &[f32], range: &[f32]) -> Result<(First, Scales), Error> {
+fn convolution(
+    plan: &Plan,
+    codes: &[f32],
+    range: &[f32],
+    top: i16,
+) -> Result<(First, Scales), Error> {
     let (layer, width) = (&plan.layers[0], plan.codes.width);
     let columns = layer.outputs;
     bounded(3 * codes.len() / width, 2 * columns)?;
@@ -151,7 +150,7 @@ fn convolution(plan: &Plan, codes: &[f32], range: &[f32]) -> Result<(First, Scal
             largest.iter().map(|max| max[c]).sum::<f64>() + f64::from(layer.bias[c]).abs();
         let least = sum / 32_700.0;
         // The multiplier is a power of two, and at most 2¹⁴.
-        let scale = (f64::from(range[c]) / TOP).max(2.0 * least);
+        let scale = (f64::from(range[c]) / f64::from(top)).max(2.0 * least);
         let shift = shift(scale, least).min(15);
         scales.push(scale);
         inner.push(scale / f64::from(1 << shift));
@@ -161,19 +160,21 @@ fn convolution(plan: &Plan, codes: &[f32], range: &[f32]) -> Result<(First, Scal
     let taps = taps.iter().flat_map(|tap| divided(tap, &inner, word)).collect();
     let bias: Vec<f64> = layer.bias.iter().map(|&bias| bias.into()).collect();
     let bias = divided(&bias, &inner, word);
-    let kind = Kind::Convolution { taps, bias };
-    Ok((First { width: columns, multipliers, kind }, scales))
+    let kind = Kind::Convolution { taps, bias, multipliers };
+    Ok((First { width: columns, top, kind }, Scales { scales, top }))
 }
 
 /// A layer between activations.
-fn hidden(layer: &Layer, inputs: &[f64], range: &[f32]) -> (Hidden, Scales) {
+fn hidden(layer: &Layer, inputs: &Scales, range: &[f32], top: i16) -> (Hidden, Scales) {
     let columns = layer.outputs;
-    let scaled = scaled(layer, inputs);
-    let largest = column_max(&scaled, columns);
+    let scaled = scaled(layer, &inputs.scales);
+    let (largest, sums) = (column_max(&scaled, columns), column_sums(&scaled, columns));
     let (mut scales, mut inner, mut shifts, mut bias) = (vec![], vec![], vec![], vec![]);
     for c in 0..columns {
-        let scale = f64::from(range[c]) / TOP;
-        let shift = shift(scale, largest[c] / TOP).clamp(0, SHIFT_MAX);
+        // The scale of the sums at which weights and sums fit.
+        let least = (largest[c] / inputs.weight_max()).max(sums[c] * inputs.sum_share());
+        let scale = (f64::from(range[c]) / f64::from(top)).max(least);
+        let shift = shift(scale, least).clamp(0, SHIFT_MAX);
         let sum_scale = scale / f64::from(1 << shift);
         let half = if shift > 0 { 1 << (shift - 1) } else { 0 };
         let rounded = rounded(f64::from(layer.bias[c]) / sum_scale).clamp(-BIAS_MAX, BIAS_MAX);
@@ -182,44 +183,40 @@ fn hidden(layer: &Layer, inputs: &[f64], range: &[f32]) -> (Hidden, Scales) {
         shifts.push(shift);
         bias.push(rounded as i32 + half);
     }
-    let weights = divided(&scaled, &inner, |x| rounded(x).clamp(-TOP, TOP) as i8);
-    (Hidden { taps: layer.taps, outputs: columns, weights, bias, shifts }, scales)
+    let weights = divided(&scaled, &inner, |x| rounded(x) as i16);
+    let hidden = Hidden { taps: layer.taps, outputs: columns, weights, bias, shifts, top };
+    (hidden, Scales { scales, top })
 }
 
-fn output(plan: &Plan, inputs: &[f64], lookups: &mut Lookups) -> Result<Output, Error> {
+impl Scales {
+    /// The largest weight by which these activations may be multiplied.
+    fn weight_max(&self) -> f64 {
+        if self.top == BYTE_MAX { BYTE_MAX.into() } else { WORD_WEIGHT_MAX }
+    }
+
+    /// What a unit of the weights' magnitudes takes of the largest sum.
+    fn sum_share(&self) -> f64 {
+        f64::from(self.top) / PRODUCTS_MAX
+    }
+}
+
+fn output(plan: &Plan, inputs: &Scales, lookups: &mut Lookups) -> Result<Output, Error> {
     let layer = &plan.layers[plan.layers.len() - 1];
     let classes = layer.outputs;
     let factors = plan.inverse_temperatures.iter();
     let largest_factor = f64::from(factors.copied().fold(0.0, f32::max));
     let units = UNITS * largest_factor;
-    let scaled = scaled(layer, inputs);
-    let scales: Vec<f64> = column_max(&scaled, classes)
-        .into_iter()
-        .map(|max| if max > 0.0 { max / TOP } else { 1.0 })
-        .collect();
-    let weights: Vec<i8> = divided(&scaled, &scales, |x| small(x) as i8);
-
-    let mut sums = vec![0i64; classes];
-    for row in weights.chunks_exact(classes) {
-        sums.iter_mut().zip(row).for_each(|(sum, w)| *sum += 127 * i64::from(w.unsigned_abs()));
-    }
-    let multipliers = |shift: i32| -> Vec<f64> {
-        let factor = units * f64::from(1 << shift);
-        let multiplier = |(&scale, &sum): (&f64, &i64)| {
-            if sum == 0 { 0.0 } else { rounded(scale * factor) }
-        };
-        scales.iter().zip(&sums).map(multiplier).collect()
-    };
-    // Products of the sums stay within 32 bits, and the multipliers have 11.
+    let scaled = scaled(layer, &inputs.scales);
+    let most = |columns: Vec<f64>| columns.into_iter().fold(0.0, f64::max) * units;
+    let (largest, sum) = (most(column_max(&scaled, classes)), most(column_sums(&scaled, classes)));
+    let too_large = || Error::Bounds("the network's scores are too large".into());
     let fits = |shift: &i32| {
-        let product = |(m, &sum): (f64, &i64)| m * sum as f64;
-        let largest = multipliers(*shift).into_iter().zip(&sums).map(product).fold(0.0, f64::max);
-        multipliers(*shift).iter().all(|m| *m <= 2047.0)
-            && largest + f64::from(1 << (shift - 1)) <= f64::from(i32::MAX)
+        let factor = f64::from(1 << shift);
+        largest * factor <= inputs.weight_max() && sum * factor * inputs.sum_share() <= 1.0
     };
-    let shift = (1..=30).rev().find(fits);
-    let shift = shift.ok_or_else(|| Error::Bounds("the network's scores are too large".into()))?;
-    let multipliers: Vec<i32> = multipliers(shift).into_iter().map(|m| m as i32).collect();
+    let shift = (1..=30).rev().find(fits).ok_or_else(too_large)?;
+    let factor = units * f64::from(1 << shift);
+    let weights = scaled.iter().map(|w| rounded(w * factor) as i16).collect();
 
     let (lookup, rows) = match &plan.scores {
         Some(table) => {
@@ -231,18 +228,15 @@ fn output(plan: &Plan, inputs: &[f64], lookups: &mut Lookups) -> Result<Output, 
     let biases = layer.bias.iter().cycle();
     let scores: Vec<f64> =
         rows.iter().zip(biases).map(|(&s, &b)| (f64::from(s) + f64::from(b)) * units).collect();
-    let product = |(&m, sum): (&i32, &i64)| ((i64::from(m) * sum) >> shift) + 1;
-    let from_sums = multipliers.iter().zip(&sums).map(product).max().unwrap_or(0);
     let from_scores = scores.iter().fold(0.0, |max: f64, score| max.max(score.abs()));
-    if from_sums as f64 + from_scores > SCORE_MAX as f64 {
-        return Err(Error::Bounds("the network's scores are too large".into()));
+    if sum * f64::from(inputs.top) + from_scores > SCORE_MAX {
+        return Err(too_large());
     }
     let temperature =
         |&factor: &f32| rounded(f64::from(factor) / largest_factor * 32_768.0).min(32_767.0) as i16;
     Ok(Output {
         classes,
         weights,
-        multipliers,
         shift,
         lookup,
         scores: scores.into_iter().map(|score| rounded(score) as i32).collect(),
@@ -310,6 +304,15 @@ fn column_max(rows: &[f64], columns: usize) -> Vec<f64> {
         max.iter_mut().zip(row).for_each(|(max, x)| *max = f64::max(*max, x.abs()));
     }
     max
+}
+
+/// The sum of magnitudes of each column.
+fn column_sums(rows: &[f64], columns: usize) -> Vec<f64> {
+    let mut sums = vec![0.0; columns];
+    for row in rows.chunks_exact(columns) {
+        sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += x.abs());
+    }
+    sums
 }
 
 /// Each column divided by its scale, as an integer.
