@@ -1,8 +1,8 @@
 //! Makes integers of a plan and the ranges of its channels. What they mean: [`crate::integers`].
 //!
-//! All arithmetic is IEEE double, rounded half to even. Scales are real numbers: an integer of
-//! scale s stands for itself times s. They are not kept, for each layer's weights absorb the scale
-//! of its inputs.
+//! All arithmetic is IEEE double, but single for the products of codes and weights; integers are
+//! rounded half to even. Scales are real numbers: an integer of scale s stands for itself times s.
+//! They are not kept, for each layer's weights absorb the scale of its inputs.
 
 use std::f64::consts::LOG2_E;
 
@@ -96,9 +96,8 @@ fn dense(
     let (layer, width) = (&plan.layers[0], plan.codes.width);
     let columns = layer.outputs;
     bounded(plan.places * codes.len() / width, columns)?;
-    let tables: Vec<Vec<f64>> = (0..plan.places)
-        .map(|place| products(codes, width, layer, plan.codes_at + place * width))
-        .collect();
+    let fold = |place| Fold::new(codes, width, layer, plan.codes_at + place * width);
+    let tables: Vec<Fold<'_>> = (0..plan.places).map(fold).collect();
     let mut parts = vec![];
     for (table, row) in &plan.parts {
         let (lookup, rows) = lookups.add(table)?;
@@ -116,7 +115,7 @@ fn dense(
         }
     }
 
-    let largest: Vec<Vec<f64>> = tables.iter().map(|table| column_max(table, columns)).collect();
+    let largest: Vec<Vec<f64>> = tables.iter().map(Fold::largest).collect();
     let of_parts: Vec<Vec<f64>> =
         parts.iter().map(|part| column_max(&part.products, columns)).collect();
     let scale = |c: usize| {
@@ -124,9 +123,9 @@ fn dense(
         (f64::from(range[c]) / f64::from(WORD_MAX)).max(sum / SUM_MAX)
     };
     let scales: Vec<f64> = (0..columns).map(scale).collect();
-    let words = |products: &[f64]| divided(products, &scales, |x| small(x) as i16);
-    let tables = tables.iter().flat_map(|table| words(table)).collect();
-    let context = parts.iter().map(|part| (part.lookup, words(&part.products))).collect();
+    let words = |part: &Part| divided(&part.products, &scales, |x| rounded(x) as i16);
+    let context = parts.iter().map(|part| (part.lookup, words(part))).collect();
+    let tables = integers(&tables, &scales);
     let first = First { width: columns, top: WORD_MAX, kind: Kind::Dense { tables, context } };
     Ok((first, Scales { scales, top: WORD_MAX }))
 }
@@ -141,9 +140,8 @@ fn convolution(
     let (layer, width) = (&plan.layers[0], plan.codes.width);
     let columns = layer.outputs;
     bounded(3 * codes.len() / width, 2 * columns)?;
-    let taps: Vec<Vec<f64>> =
-        (0..3).map(|tap| products(codes, width, layer, tap * width)).collect();
-    let largest: Vec<Vec<f64>> = taps.iter().map(|tap| column_max(tap, columns)).collect();
+    let taps = [0, 1, 2].map(|tap| Fold::new(codes, width, layer, tap * width));
+    let largest = taps.each_ref().map(Fold::largest);
     let (mut scales, mut inner, mut multipliers) = (vec![], vec![], vec![]);
     for c in 0..columns {
         let sum: f64 =
@@ -156,10 +154,9 @@ fn convolution(
         inner.push(scale / f64::from(1 << shift));
         multipliers.push(1 << (15 - shift));
     }
-    let word = |x| small(x) as i16;
-    let taps = taps.iter().flat_map(|tap| divided(tap, &inner, word)).collect();
+    let taps = integers(&taps, &inner);
     let bias: Vec<f64> = layer.bias.iter().map(|&bias| bias.into()).collect();
-    let bias = divided(&bias, &inner, word);
+    let bias = divided(&bias, &inner, |x| rounded(x) as i16);
     let kind = Kind::Convolution { taps, bias, multipliers };
     Ok((First { width: columns, top, kind }, Scales { scales, top }))
 }
@@ -257,33 +254,120 @@ fn bounded(rows: usize, columns: usize) -> Result<(), Error> {
 /// Rows of `width` numbers times the layer's weights from row `from` on.
 fn products(rows: &[f32], width: usize, layer: &Layer, from: usize) -> Vec<f64> {
     let columns = layer.outputs;
-    let weights: Vec<f64> =
-        (0..width).flat_map(|i| layer.row(from + i)).map(|&w| w.into()).collect();
     let mut products = vec![0.0; rows.len() / width * columns];
-    let work = Products { rows, width, weights: &weights, columns, products: &mut products };
-    Isa::available()[0].run(work);
+    for (sums, row) in products.chunks_exact_mut(columns).zip(rows.chunks_exact(width)) {
+        for (i, &x) in row.iter().enumerate() {
+            let weights = layer.row(from + i);
+            sums.iter_mut().zip(weights).for_each(|(sum, &w)| *sum += f64::from(x) * f64::from(w));
+        }
+    }
     products
 }
 
-/// The one part of compiling that takes long: 60 million products for the protocol network. Plain
-/// loops, of which the compiler makes vectors; sums stay in the order of the inputs.
-struct Products<'a> {
-    rows: &'a [f32],
+/// Columns that are summed together, in registers.
+const BLOCK: usize = 32;
+
+/// Codes times some rows of the layer's weights, in f32 and in the order of the rows. This is what
+/// takes long: 60 million products for the protocol network. They are made twice, for the largest
+/// and for the integers, because memory for all of them would take longer.
+struct Fold<'a> {
+    codes: &'a [f32],
     width: usize,
-    weights: &'a [f64],
     columns: usize,
-    products: &'a mut [f64],
+    /// `[columns / BLOCK][width]`, padded with zeros.
+    weights: Vec<[f32; BLOCK]>,
 }
 
-impl Work for Products<'_> {
+impl<'a> Fold<'a> {
+    fn new(codes: &'a [f32], width: usize, layer: &Layer, from: usize) -> Self {
+        let columns = layer.outputs;
+        let mut weights = vec![];
+        for column in (0..columns).step_by(BLOCK) {
+            for i in from..from + width {
+                let row = &layer.row(i)[column..columns.min(column + BLOCK)];
+                weights.push(std::array::from_fn(|c| row.get(c).copied().unwrap_or(0.0)));
+            }
+        }
+        Self { codes, width, columns, weights }
+    }
+
+    /// The largest magnitude of each column.
+    fn largest(&self) -> Vec<f64> {
+        let mut largest = vec![0.0; self.columns.next_multiple_of(BLOCK)];
+        Isa::available()[0].run(Largest { fold: self, largest: &mut largest });
+        largest[..self.columns].iter().map(|&x| x.into()).collect()
+    }
+
+    /// Calls back with each row of a block of columns.
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let rows = self.rows.chunks_exact(self.width);
-        for (sums, row) in self.products.chunks_exact_mut(self.columns).zip(rows) {
-            for (&x, weights) in row.iter().zip(self.weights.chunks_exact(self.columns)) {
-                let x = f64::from(x);
+    fn each(&self, block: usize, mut to: impl FnMut(usize, [f32; BLOCK])) {
+        let weights = &self.weights[block * self.width..][..self.width];
+        for (row, code) in self.codes.chunks_exact(self.width).enumerate() {
+            let mut sums = [0.0; BLOCK];
+            for (&x, weights) in code.iter().zip(weights) {
                 sums.iter_mut().zip(weights).for_each(|(sum, w)| *sum += x * w);
             }
+            to(row, sums);
+        }
+    }
+}
+
+struct Largest<'a> {
+    fold: &'a Fold<'a>,
+    largest: &'a mut [f32],
+}
+
+impl Work for Largest<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for (block, largest) in self.largest.chunks_exact_mut(BLOCK).enumerate() {
+            let mut most = [0.0; BLOCK];
+            self.fold.each(block, |_, sums| {
+                most.iter_mut().zip(sums).for_each(|(most, x)| *most = f32::max(*most, x.abs()));
+            });
+            largest.copy_from_slice(&most);
+        }
+    }
+}
+
+/// All tables one after the other, each column divided by its scale.
+fn integers(tables: &[Fold<'_>], scales: &[f64]) -> Vec<i16> {
+    let factors: Vec<f32> = scales.iter().map(|scale| (1.0 / scale) as f32).collect();
+    let rows = |table: &Fold<'_>| table.codes.len() / table.width;
+    let mut integers = vec![0; tables.iter().map(|table| rows(table) * table.columns).sum()];
+    let mut rest = &mut integers[..];
+    for table in tables {
+        let (to, after) = rest.split_at_mut(rows(table) * table.columns);
+        Isa::available()[0].run(Write { fold: table, factors: &factors, to });
+        rest = after;
+    }
+    integers
+}
+
+struct Write<'a> {
+    fold: &'a Fold<'a>,
+    factors: &'a [f32],
+    to: &'a mut [i16],
+}
+
+impl Work for Write<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        // Added to a number, it leaves the nearest integer in the lowest bits, of two the even one:
+        // its unit in the last place is 1.
+        const ROUNDING: f32 = 1.5 * (1 << 23) as f32;
+        let Self { fold, factors, to } = self;
+        for (block, factors) in factors.chunks(BLOCK).enumerate() {
+            let mut scales = [0.0; BLOCK];
+            scales[..factors.len()].copy_from_slice(factors);
+            fold.each(block, |row, sums| {
+                let to = &mut to[row * fold.columns + block * BLOCK..][..factors.len()];
+                let mut words = [0; BLOCK];
+                for c in 0..BLOCK {
+                    words[c] = (sums[c] * scales[c] + ROUNDING).to_bits() as i16;
+                }
+                to.copy_from_slice(&words[..factors.len()]);
+            });
         }
     }
 }
@@ -338,17 +422,7 @@ fn exponent(x: f64) -> i32 {
     ((x.to_bits() >> 52) & 0x7ff) as i32 - 1023
 }
 
-/// Added to a number, it leaves the nearest integer in the lowest bits, of two the even one: its
-/// unit in the last place is 1.
-const ROUNDING: f64 = 1.5 * (1u64 << 52) as f64;
-
 /// To the nearest integer, of two the even one.
 fn rounded(x: f64) -> f64 {
-    if x.abs() < (1u64 << 51) as f64 { x + ROUNDING - ROUNDING } else { x }
-}
-
-/// The same for numbers of up to 31 bits, as the tables' are. The compiler turns a loop of it into
-/// vectors, which it does not of a conversion that saturates.
-fn small(x: f64) -> i32 {
-    (x + ROUNDING).to_bits() as i32
+    x.round_ties_even()
 }

@@ -97,12 +97,7 @@ impl Network {
                 let count = plan.layers[0].weights.len() / plan.layers[0].outputs;
                 Channels { count, width: count, places: 0, size: 1 }
             }
-            _ => Channels {
-                count: codes.width,
-                width: codes.width,
-                places: plan.places,
-                size: 1,
-            },
+            _ => Channels { count: codes.width, width: codes.width, places: plan.places, size: 1 },
         };
         let (mut layers, mut from) = (vec![], inputs);
         for (i, layer) in plan.layers.iter().enumerate() {

@@ -62,7 +62,9 @@ impl Layer {
                 let at = (input / lane * channels.width + column) * lane + input % lane;
                 match from.size {
                     1 => packed[at] = w as i8,
-                    _ => packed[2 * at..][..2].copy_from_slice(&w.to_ne_bytes().map(u8::cast_signed)),
+                    _ => {
+                        packed[2 * at..][..2].copy_from_slice(&w.to_ne_bytes().map(u8::cast_signed))
+                    }
                 }
             }
         }

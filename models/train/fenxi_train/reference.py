@@ -236,12 +236,23 @@ def rounded(values):
     return np.rint(values).astype(np.int64)
 
 
-def ordered_sum(rows, weights, total=0.0):
+def ordered_sum(rows, weights, kind=np.float64):
     """rows @ weights in index order, each product rounded before it is added."""
-    total = np.zeros((len(rows), weights.shape[1])) + total
+    rows, weights = rows.astype(kind), weights.astype(kind)
+    total = np.zeros((len(rows), weights.shape[1]), kind)
     for i, row in enumerate(weights):
         total = total + rows[:, i, None] * row
     return total
+
+
+def folded(codes, parts):
+    """All codes times the weights of each part, in float32."""
+    return np.stack([ordered_sum(codes, part, np.float32) for part in parts])
+
+
+def entries(products, scale):
+    """Table entries, from float32 by float32."""
+    return rounded(products * (1 / scale).astype(np.float32))
 
 
 def exponent(values):
@@ -268,17 +279,18 @@ def first_matrix(net, layer, ranges, top):
     width, places = net.codes.shape[1], len(net.inverse_temperatures) - 1
     ends = [width * p for p in range(1, places + 1)]
     parts = np.split(layer.weights, [*ends, ends[-1] + net.is_udp.shape[1]])
-    tables = np.stack([ordered_sum(net.codes, part) for part in parts[:places]])
+    tables = folded(net.codes, parts[:places])
     udp = ordered_sum(net.is_udp, parts[places])
     port = ordered_sum(net.vectors, parts[-1])
     if net.vectors.shape[1] or not net.is_udp.shape[1]:
         port = port + layer.bias
     else:
         udp = udp + layer.bias
-    sums = np.abs(tables).max(axis=1).sum(axis=0)
+    sums = np.abs(tables).max(axis=1).astype(np.float64).sum(axis=0)
     sums = sums + np.abs(udp).max(axis=0) + np.abs(port).max(axis=0)
     scale = np.maximum(ranges / top, sums / DENSE_SUM)
-    tables, udp, port = (rounded(part / scale) for part in (tables, udp, port))
+    tables = entries(tables, scale)
+    udp, port = (rounded(part / scale) for part in (udp, port))
     sums = np.abs(tables).max(axis=1).sum(axis=0)
     check(layer, sums + np.abs(udp).max(axis=0) + np.abs(port).max(axis=0) <= 32767)
     made = {"tables": tables, "protocol": udp, "port": port}
@@ -288,12 +300,13 @@ def first_matrix(net, layer, ranges, top):
 def first_convolution(net, layer, ranges, top):
     """A convolution over codes as a table for each of its three places, in 16 bits; and its
     activations' scales."""
-    taps = np.stack([ordered_sum(net.codes, weights) for weights in layer.weights])
-    least = (np.abs(taps).max(axis=1).sum(axis=0) + np.abs(layer.bias)) / CONVOLUTION_SUM
+    taps = folded(net.codes, layer.weights)
+    largest = np.abs(taps).max(axis=1).astype(np.float64)
+    least = (largest.sum(axis=0) + np.abs(layer.bias)) / CONVOLUTION_SUM
     activation = np.maximum(ranges / top, 2 * least)
     shift = shifts(activation, least, 15)
     scale = activation / 2.0**shift
-    taps, bias = rounded(taps / scale), rounded(layer.bias / scale)
+    taps, bias = entries(taps, scale), rounded(layer.bias / scale)
     check(layer, np.abs(taps).max(axis=1).sum(axis=0) + np.abs(bias) <= 32767)
     made = {"taps": taps, "bias": bias, "multipliers": 2 ** (15 - shift)}
     return {f"first.{n}": v for n, v in made.items()}, activation

@@ -46,11 +46,13 @@ impl First {
                 (Tables::Dense { elements, context, lookups }, codes * width, 0)
             }
             Kind::Convolution { taps, bias, multipliers } => {
-                let zeros = vec![0; first.width];
-                let tap = |tap: &'_ [i16]| [tap, &zeros].concat();
-                let taps: Vec<i16> = taps.chunks_exact(codes * first.width).flat_map(tap).collect();
-                let (taps, bias, multipliers) = (pad(&taps), pad(bias), pad(multipliers));
-                (Tables::Convolution { taps, bias, multipliers }, 0, *places)
+                let mut padded = Aligned::zeroed(3 * (codes + 1) * width);
+                let to = padded.chunks_exact_mut((codes + 1) * width);
+                for (tap, to) in taps.chunks_exact(codes * first.width).zip(to) {
+                    copy_rows(tap, first.width, to, width);
+                }
+                let (bias, multipliers) = (pad(bias), pad(multipliers));
+                (Tables::Convolution { taps: padded, bias, multipliers }, 0, *places)
             }
         };
         Self {
@@ -213,7 +215,10 @@ impl<S: Simd> Sum<'_, S> {
                 }
                 for v in 0..V {
                     let column = column + v * 2 * S::LANES;
-                    s.store_16(to.as_mut_ptr().cast::<i16>().add(column), first.clamped(s, sums[v]));
+                    s.store_16(
+                        to.as_mut_ptr().cast::<i16>().add(column),
+                        first.clamped(s, sums[v]),
+                    );
                 }
             }
         }
@@ -223,8 +228,12 @@ impl<S: Simd> Sum<'_, S> {
 /// Rows of `columns` numbers, padded with zeros to `width`.
 fn padded(rows: &[i16], columns: usize, width: usize) -> Aligned<i16> {
     let mut padded = Aligned::zeroed(rows.len() / columns * width);
-    for (to, row) in padded.chunks_exact_mut(width).zip(rows.chunks_exact(columns)) {
+    copy_rows(rows, columns, &mut padded, width);
+    padded
+}
+
+fn copy_rows(rows: &[i16], columns: usize, to: &mut [i16], width: usize) {
+    for (row, to) in rows.chunks_exact(columns).zip(to.chunks_exact_mut(width)) {
         to[..columns].copy_from_slice(row);
     }
-    padded
 }
