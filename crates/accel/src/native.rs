@@ -29,8 +29,8 @@ pub(crate) const NATIVE: Provider = Provider {
     probe: None,
 };
 
-/// How long a trial looks for the fastest instruction set.
-const TRIAL: Duration = Duration::from_millis(10);
+/// How long a trial looks for the fastest instruction set, and what a row takes.
+const TRIAL: Duration = Duration::from_millis(3);
 
 /// Models whose instruction set is remembered; the oldest is forgotten first.
 const KNOWN_MAX: usize = 16;
@@ -43,6 +43,8 @@ struct Known {
     compiled: Option<Network>,
     /// None until a trial has found it.
     isa: Option<Isa>,
+    /// What a row takes by itself, as the trial found.
+    row_ns: f64,
     /// Gone when no device has it any more.
     network: Weak<Network>,
 }
@@ -133,6 +135,19 @@ pub fn native_takes(bundle: &Bundle) -> Result<(), OpenError> {
     Ok(())
 }
 
+/// What a row of the bundle's model takes by itself, in ns, with warm tables.
+///
+/// # Errors
+/// As [`native_takes`].
+pub fn native_row_ns(bundle: &Bundle) -> Result<f64, OpenError> {
+    let mut all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = known(&mut all, bundle);
+    if known.isa.is_none() {
+        known.compiled = Some(known.network(bundle)?);
+    }
+    Ok(known.row_ns)
+}
+
 /// The bundle's model, compiled for the fastest instruction set. A process tries the sets once for
 /// each model.
 fn network(spec: &DeviceSpec, bundle: &Bundle) -> Result<Arc<Network>, OpenError> {
@@ -141,8 +156,7 @@ fn network(spec: &DeviceSpec, bundle: &Bundle) -> Result<Arc<Network>, OpenError
     if let Some(network) = known.network.upgrade() {
         return Ok(network);
     }
-    let compiled = known.compiled.take().map_or_else(|| compile(bundle), Ok);
-    let mut network = compiled.map_err(|error| match error {
+    let network = known.network(bundle).map_err(|error| match error {
         OpenError::Unavailable(cause) => OpenError::Unavailable(format!(
             "device {}: provider {} does not run {}: {cause}; use the device cpu",
             spec.name,
@@ -151,17 +165,30 @@ fn network(spec: &DeviceSpec, bundle: &Bundle) -> Result<Arc<Network>, OpenError
         )),
         error => error,
     })?;
-    match known.isa {
-        Some(isa) => network.set_isa(isa),
-        // Floats are rounded otherwise by other instructions, so a trial could change answers from
-        // one run to the next. Trees have no use for vectors.
-        None if bundle.ranges().is_none() => {}
-        None => network.choose_isa(TRIAL),
-    }
-    known.isa = Some(network.isa());
     let network = Arc::new(network);
     known.network = Arc::downgrade(&network);
     Ok(network)
+}
+
+impl Known {
+    /// The network on its fastest instruction set.
+    fn network(&mut self, bundle: &Bundle) -> Result<Network, OpenError> {
+        let mut network = self.compiled.take().map_or_else(|| compile(bundle), Ok)?;
+        if let Some(isa) = self.isa {
+            network.set_isa(isa);
+            return Ok(network);
+        }
+        let isas = match bundle.ranges() {
+            Some(_) => Isa::available(),
+            // Floats are rounded otherwise by other instructions, so a trial could change answers
+            // from one run to the next. Trees have no use for vectors.
+            None => vec![network.isa()],
+        };
+        network.measure(&isas, TRIAL);
+        self.isa = Some(network.isa());
+        self.row_ns = network.row_ns().map_or(f64::INFINITY, |row| row.alone);
+        Ok(network)
+    }
 }
 
 /// What is known of the bundle's model.
@@ -177,6 +204,7 @@ fn known<'a>(all: &'a mut Vec<Known>, bundle: &Bundle) -> &'a mut Known {
             ranges: bundle.ranges().cloned(),
             compiled: None,
             isa: None,
+            row_ns: f64::INFINITY,
             network: Weak::new(),
         });
         all.len() - 1

@@ -11,23 +11,30 @@ pub(crate) struct Channels {
     pub width: usize,
     /// 0 if there are no places.
     pub places: usize,
+    /// Elements of memory that a number takes: 2 where words stand in memory of bytes.
+    pub size: usize,
 }
 
 impl Channels {
     /// Memory for this many rows. Matrix tiles read beyond the last: rows or windows that are too
     /// few for a tile, and inputs.
     pub fn activations(&self, rows: usize) -> Aligned<u8> {
-        Aligned::zeroed(rows * self.stride() + TILE_ROWS * self.width + TILE_INPUTS)
+        Aligned::zeroed(rows * self.stride() + TILE_ROWS * self.step() + TILE_INPUTS)
     }
 
-    /// Numbers from a row to the next.
+    /// From a place to the next.
+    pub fn step(&self) -> usize {
+        self.width * self.size
+    }
+
+    /// From a row to the next.
     pub fn stride(&self) -> usize {
-        if self.places > 0 { (self.places + 2) * self.width } else { self.width }
+        if self.places > 0 { (self.places + 2) * self.step() } else { self.step() }
     }
 
     /// Where the first activation stands.
     pub fn start(&self) -> usize {
-        if self.places > 0 { self.width } else { 0 }
+        if self.places > 0 { self.step() } else { 0 }
     }
 
     /// Windows of a convolution over this many rows, as if their places were one series.
@@ -39,12 +46,12 @@ impl Channels {
     #[inline(always)]
     pub fn clear_ends(&self, activations: &mut [u8], rows: usize) {
         for row in activations.chunks_exact_mut(self.stride()).take(rows) {
-            row[..self.width].fill(0);
-            row[(self.places + 1) * self.width..].fill(0);
+            row[..self.step()].fill(0);
+            row[(self.places + 1) * self.step()..].fill(0);
         }
     }
 
-    /// Where an input of the next layer stands, if channels are padded. A row of its weights
+    /// The number of an input of the next layer, if channels are padded. A row of its weights
     /// belongs to each input.
     pub fn padded(&self, input: usize) -> usize {
         input / self.count * self.width + input % self.count

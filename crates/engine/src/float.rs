@@ -79,7 +79,7 @@ impl Layer {
         }
         let mut bias = Aligned::zeroed(width);
         bias[..count].copy_from_slice(&layer.bias);
-        let channels = Channels { count, width, places };
+        let channels = Channels { count, width, places, size: 1 };
         Self { inputs, channels, is_convolution, floor, weights, bias }
     }
 }
@@ -95,9 +95,9 @@ impl Network {
         let inputs = match plan.layers[0].taps {
             1 => {
                 let count = plan.layers[0].weights.len() / plan.layers[0].outputs;
-                Channels { count, width: count, places: 0 }
+                Channels { count, width: count, places: 0, size: 1 }
             }
-            _ => Channels { count: codes.width, width: codes.width, places: plan.places },
+            _ => Channels { count: codes.width, width: codes.width, places: plan.places, size: 1 },
         };
         let (mut layers, mut from) = (vec![], inputs);
         for (i, layer) in plan.layers.iter().enumerate() {

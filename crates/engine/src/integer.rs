@@ -3,6 +3,7 @@
 
 use crate::Answer;
 use crate::aligned::Aligned;
+use crate::channels::Channels;
 use crate::integers::{Integers, Output};
 use crate::layer::{Activate, Layer, Score, multiply};
 use crate::simd::{Isa, LANES_MAX, Simd, Work};
@@ -30,8 +31,6 @@ pub(crate) struct Network {
     hidden: Vec<Layer>,
     classes: usize,
     output: Layer,
-    multipliers: Aligned<i32>,
-    shift: i32,
     score_lookup: Option<usize>,
     /// `[rows][width]`
     scores: Aligned<i32>,
@@ -68,15 +67,13 @@ impl Network {
             channels = layer.channels();
             hidden.push(layer);
         }
-        let Output { classes, weights, multipliers, shift, .. } = &integers.output;
-        let output = Layer::output(weights, *classes, &channels);
+        let Output { classes, weights, shift, .. } = &integers.output;
+        let output = Layer::output(weights, *classes, &channels, *shift);
         let width = output.width();
-        let padded = |row: &[i32], with| {
-            let padding = std::iter::repeat_n(with, width - row.len());
-            row.iter().copied().chain(padding).collect::<Vec<i32>>()
-        };
         let scores = integers.output.scores.chunks_exact(*classes);
-        let scores: Vec<i32> = scores.flat_map(|row| padded(row, NO_CLASS)).collect();
+        let padding = std::iter::repeat_n(NO_CLASS, width - classes);
+        let scores: Vec<i32> =
+            scores.flat_map(|row| row.iter().copied().chain(padding.clone())).collect();
         let is_class: Vec<i16> = (0..width).map(|c| if c < *classes { -1 } else { 0 }).collect();
         Self {
             places: integers.places,
@@ -87,8 +84,6 @@ impl Network {
             hidden,
             classes: *classes,
             output,
-            multipliers: padded(multipliers, 0)[..].into(),
-            shift: *shift,
             score_lookup: integers.output.lookup,
             scores: scores[..].into(),
             temperatures: integers.output.temperatures.clone(),
@@ -202,34 +197,47 @@ fn layers<S: Simd>(s: S, network: &Network, scratch: &mut Scratch, rows: usize) 
     network.first.run(s, &scratch.codes, &scratch.rows, network.places, first, rows);
     let mut from: &Aligned<u8> = first;
     for (layer, to) in network.hidden.iter().zip(later) {
-        let made = layer.channels();
-        if layer.is_convolution() && s.has_tiles() {
-            let (windows, to_places) = (made.windows(rows), &mut to[made.width..]);
-            let finish = Activate::new(layer, to_places, made.width, windows);
-            multiply(s, layer, from, channels.width, windows, finish);
-            made.clear_ends(to, rows);
-        } else if layer.is_convolution() {
-            // Each place's window begins at the place before it.
-            for row in 0..rows {
-                let from = &from[row * channels.stride()..][..channels.stride()];
-                let to = &mut to[row * made.stride()..][..made.stride()][made.width..];
-                let finish = Activate::new(layer, to, made.width, network.places);
-                multiply(s, layer, from, channels.width, network.places, finish);
-            }
-        } else {
-            let finish = Activate::new(layer, to, made.width, rows);
-            multiply(s, layer, &from[channels.start()..], channels.stride(), rows, finish);
+        match (channels.size, layer.channels().size) {
+            (1, 1) => hidden::<S, 1, 1>(s, layer, from, &channels, to, rows),
+            (1, _) => hidden::<S, 1, 2>(s, layer, from, &channels, to, rows),
+            // Bytes do not follow words.
+            _ => hidden::<S, 2, 2>(s, layer, from, &channels, to, rows),
         }
-        (from, channels) = (to, made);
+        (from, channels) = (to, layer.channels());
     }
-    let finish = Score::new(
-        &network.multipliers,
-        network.shift,
-        &network.scores,
-        &scratch.scores_at[..rows],
-        &mut scratch.scores,
-    );
+    let (scores, at) = (&network.scores, &scratch.scores_at[..rows]);
+    let finish = Score::new(&network.output, scores, at, &mut scratch.scores);
     multiply(s, &network.output, &from[channels.start()..], channels.stride(), rows, finish);
+}
+
+/// A layer from activations of size `FROM` to ones of size `TO`.
+#[inline(always)]
+fn hidden<S: Simd, const FROM: usize, const TO: usize>(
+    s: S,
+    layer: &Layer,
+    from: &[u8],
+    channels: &Channels,
+    to: &mut [u8],
+    rows: usize,
+) {
+    let made = layer.channels();
+    if layer.is_convolution() && FROM == 1 && s.has_tiles() {
+        let windows = made.windows(rows);
+        let finish = Activate::<FROM, TO>::new(layer, &mut to[made.step()..], windows);
+        multiply(s, layer, from, channels.step(), windows, finish);
+        made.clear_ends(to, rows);
+    } else if layer.is_convolution() {
+        // Each place's window begins at the place before it.
+        for row in 0..rows {
+            let from = &from[row * channels.stride()..][..channels.stride()];
+            let to = &mut to[row * made.stride()..][..made.stride()][made.step()..];
+            let finish = Activate::<FROM, TO>::new(layer, to, made.places);
+            multiply(s, layer, from, channels.step(), made.places, finish);
+        }
+    } else {
+        let finish = Activate::<FROM, TO>::new(layer, to, rows);
+        multiply(s, layer, &from[channels.start()..], channels.stride(), rows, finish);
+    }
 }
 
 #[inline(always)]

@@ -1,4 +1,4 @@
-//! Products of activations and weights: `u7 × s8 → i32`, in tiles that stay in registers.
+//! Products of activations and weights, bytes or words, in tiles that stay in registers.
 
 // Vectors and rows are counted: loops over arrays of them read better with their numbers.
 #![allow(clippy::needless_range_loop)]
@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 
 use crate::aligned::Aligned;
 use crate::channels::Channels;
-use crate::integers::Hidden;
+use crate::integers::{BYTE_MAX, Hidden, WORD_MAX};
 use crate::simd::{Product, Simd, TILE_INPUTS, TILE_ROWS, TILE_ROWS_MIN};
 
 /// Columns of layer 0 and of scores are padded to the longest vector of 16-bit numbers.
@@ -16,9 +16,11 @@ pub(crate) const PAD_WIDE: usize = 32;
 /// Columns of the other layers, to the longest vector of 32-bit numbers.
 const PAD: usize = 16;
 
-/// Weights as the kernels read them: `[inputs/4][outputs][4]`, so that a vector holds four inputs
-/// of `LANES` outputs. Zeros follow, up to a whole number of matrix tiles.
+/// Weights as the kernels read them: `[inputs/4][outputs][4]` bytes, so that a vector holds four
+/// inputs of `LANES` outputs, or `[inputs/2][outputs][2]` words. Zeros follow, up to a whole number
+/// of matrix tiles.
 pub(crate) struct Layer {
+    /// Bytes of a row of inputs.
     inputs: usize,
     channels: Channels,
     is_convolution: bool,
@@ -29,35 +31,43 @@ pub(crate) struct Layer {
 
 impl Layer {
     pub fn hidden(layer: &Hidden, from: &Channels, places: usize) -> Self {
-        let Hidden { taps, outputs, weights, bias, shifts } = layer;
+        let Hidden { taps, outputs, weights, bias, shifts, top } = layer;
         let (is_convolution, width) = (*taps > 1, outputs.next_multiple_of(PAD));
         let places = if is_convolution { places } else { 0 };
-        let channels = Channels { count: *outputs, width, places };
+        let channels = Channels { count: *outputs, width, places, size: size(*top) };
         Self::packed(weights, from, channels, is_convolution, bias, shifts)
     }
 
-    /// The last layer, whose bias stands in the scores.
-    pub fn output(weights: &[i8], classes: usize, from: &Channels) -> Self {
+    /// The last layer. Its bias stands in the scores, but for half of what the shift cuts off.
+    pub fn output(weights: &[i16], classes: usize, from: &Channels, shift: i32) -> Self {
         let width = classes.next_multiple_of(PAD_WIDE);
-        let channels = Channels { count: classes, width, places: 0 };
-        Self::packed(weights, from, channels, false, &[], &[])
+        let channels = Channels { count: classes, width, places: 0, size: 1 };
+        let (bias, shifts) = (vec![1 << (shift - 1); classes], vec![shift; classes]);
+        Self::packed(weights, from, channels, false, &bias, &shifts)
     }
 
     /// Pads the rows of each place to the width of their channels, and the columns to `width`.
     fn packed(
-        weights: &[i8],
+        weights: &[i16],
         from: &Channels,
         channels: Channels,
         is_convolution: bool,
         bias: &[i32],
         shifts: &[i32],
     ) -> Self {
-        let inputs = from.padded(weights.len() / channels.count);
+        let inputs = from.padded(weights.len() / channels.count) * from.size;
+        let lane = 4 / from.size;
         let mut packed = Aligned::zeroed(inputs.next_multiple_of(TILE_INPUTS) * channels.width);
         for (row, columns) in weights.chunks_exact(channels.count).enumerate() {
             let input = from.padded(row);
             for (column, &w) in columns.iter().enumerate() {
-                packed[(input / 4 * channels.width + column) * 4 + input % 4] = w;
+                let at = (input / lane * channels.width + column) * lane + input % lane;
+                match from.size {
+                    1 => packed[at] = w as i8,
+                    _ => {
+                        packed[2 * at..][..2].copy_from_slice(&w.to_ne_bytes().map(u8::cast_signed))
+                    }
+                }
             }
         }
         let padded = |numbers: &[i32]| {
@@ -82,10 +92,24 @@ impl Layer {
     }
 }
 
+/// Bytes of an activation.
+pub(crate) fn size(top: i16) -> usize {
+    if top > BYTE_MAX { 2 } else { 1 }
+}
+
+/// What is multiplied.
+#[derive(Clone, Copy)]
+pub(crate) enum Numbers {
+    /// Activations of 7 bits, weights of 8.
+    Bytes,
+    /// Activations of 8 bits, weights of 7.
+    AllOfBytes,
+    Words,
+}
+
 /// What becomes of the sums of a tile.
 pub(crate) trait Finish<S: Simd> {
-    /// Whether activations have 8 bits, and weights then 7.
-    const ARE_BYTES: bool = false;
+    const NUMBERS: Numbers;
 
     /// What is the same for all rows of a vector of columns.
     type Columns: Copy;
@@ -98,22 +122,26 @@ pub(crate) trait Finish<S: Simd> {
     unsafe fn put(&mut self, s: S, row: usize, column: usize, columns: Self::Columns, sums: S::I);
 }
 
-/// Activations: `clamp(sums >> shifts, 0, 127)` as bytes.
-pub(crate) struct Activate<'a> {
+/// Activations: `clamp(sums >> shifts, 0, top)`. `FROM` and `TO` are the sizes of the inputs and of
+/// what is made of them.
+pub(crate) struct Activate<'a, const FROM: usize, const TO: usize> {
     shifts: &'a Aligned<i32>,
     to: &'a mut [u8],
     stride: usize,
 }
 
-impl<'a> Activate<'a> {
+impl<'a, const FROM: usize, const TO: usize> Activate<'a, FROM, TO> {
     #[inline(always)]
-    pub fn new(layer: &'a Layer, to: &'a mut [u8], stride: usize, rows: usize) -> Self {
-        assert!(rows <= to.len() / stride && layer.width() <= stride);
+    pub fn new(layer: &'a Layer, to: &'a mut [u8], rows: usize) -> Self {
+        let stride = layer.channels.step();
+        assert!(rows <= to.len() / stride && stride == layer.width() * TO);
         Self { shifts: &layer.shifts, to, stride }
     }
 }
 
-impl<S: Simd> Finish<S> for Activate<'_> {
+impl<S: Simd, const FROM: usize, const TO: usize> Finish<S> for Activate<'_, FROM, TO> {
+    const NUMBERS: Numbers = if FROM == 1 { Numbers::Bytes } else { Numbers::Words };
+
     type Columns = S::I;
 
     #[inline(always)]
@@ -125,16 +153,19 @@ impl<S: Simd> Finish<S> for Activate<'_> {
 
     #[inline(always)]
     unsafe fn put(&mut self, s: S, row: usize, column: usize, shifts: S::I, sums: S::I) {
-        let clamped = s.min(s.max(s.shift_right(sums, shifts), s.splat(0)), s.splat(127));
+        let top = if TO == 1 { BYTE_MAX } else { WORD_MAX };
+        let clamped = s.min(s.max(s.shift_right(sums, shifts), s.splat(0)), s.splat(top.into()));
         // SAFETY: `new` has seen that each row has room for all columns.
-        unsafe { s.store_bytes(self.to.as_mut_ptr().add(row * self.stride + column), clamped) };
+        unsafe {
+            let to = self.to.as_mut_ptr().add(row * self.stride + column * TO);
+            if TO == 1 { s.store_bytes(to, clamped) } else { s.store_words(to.cast(), clamped) }
+        }
     }
 }
 
-/// Scores: `((sums·multipliers + 2^(shift−1)) >> shift) + scores`.
+/// Scores: `(sums >> shifts) + scores`.
 pub(crate) struct Score<'a> {
-    multipliers: &'a Aligned<i32>,
-    shift: i32,
+    shifts: &'a Aligned<i32>,
     scores: &'a Aligned<i32>,
     /// Where each row's scores begin.
     at: &'a [usize],
@@ -144,38 +175,37 @@ pub(crate) struct Score<'a> {
 impl<'a> Score<'a> {
     #[inline(always)]
     pub fn new(
-        multipliers: &'a Aligned<i32>,
-        shift: i32,
+        layer: &'a Layer,
         scores: &'a Aligned<i32>,
         at: &'a [usize],
         to: &'a mut Aligned<i32>,
     ) -> Self {
-        let width = multipliers.len();
+        let width = layer.width();
         assert!(at.len() * width <= to.len());
         assert!(at.iter().all(|at| at + width <= scores.len()));
-        Self { multipliers, shift, scores, at, to }
+        Self { shifts: &layer.shifts, scores, at, to }
     }
 }
 
 impl<S: Simd> Finish<S> for Score<'_> {
+    const NUMBERS: Numbers = Numbers::Words;
+
     type Columns = S::I;
 
     #[inline(always)]
     fn columns(&self, s: S, column: usize) -> S::I {
-        let multipliers = &self.multipliers[column..][..S::LANES];
+        let shifts = &self.shifts[column..][..S::LANES];
         // SAFETY: the slice has as many numbers.
-        unsafe { s.load(multipliers.as_ptr()) }
+        unsafe { s.load(shifts.as_ptr()) }
     }
 
     #[inline(always)]
-    unsafe fn put(&mut self, s: S, row: usize, column: usize, multipliers: S::I, sums: S::I) {
-        let half = s.splat(1 << (self.shift - 1));
-        let scaled = s.shift_right(s.add(s.mul(sums, multipliers), half), s.splat(self.shift));
+    unsafe fn put(&mut self, s: S, row: usize, column: usize, shifts: S::I, sums: S::I) {
         // SAFETY: `new` has seen that both have all columns of each row.
         unsafe {
             let scores = s.load(self.scores.as_ptr().add(self.at.get_unchecked(row) + column));
-            let to = self.to.as_mut_ptr().add(row * self.multipliers.len() + column);
-            s.store(to, s.add(scaled, scores));
+            let to = self.to.as_mut_ptr().add(row * self.shifts.len() + column);
+            s.store(to, s.add(s.shift_right(sums, shifts), scores));
         }
     }
 }
@@ -199,7 +229,7 @@ pub(crate) fn multiply<S: Simd, F: Finish<S>>(
     let mut row = 0;
     // SAFETY: the rows have just been seen to have all inputs; `F` was made for them.
     unsafe {
-        if s.has_tiles() {
+        if s.has_tiles() && !matches!(F::NUMBERS, Numbers::Words) {
             row = tiles.matrices(rows);
         }
         match (S::REGISTERS, S::LANES) {
@@ -346,7 +376,11 @@ impl<S: Simd, F: Finish<S>> Tiles<'_, S, F> {
 
     #[inline(always)]
     fn dot(&self, sums: S::I, a: S::I, w: S::I) -> S::I {
-        if F::ARE_BYTES { self.s.dot_bytes(sums, a, w) } else { self.s.dot(sums, a, w) }
+        match F::NUMBERS {
+            Numbers::Bytes => self.s.dot(sums, a, w),
+            Numbers::AllOfBytes => self.s.dot_bytes(sums, a, w),
+            Numbers::Words => self.s.dot_words(sums, a, w),
+        }
     }
 
     /// One row, in as many vectors of columns at a time as divide its width.

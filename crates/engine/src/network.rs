@@ -34,10 +34,20 @@ pub struct Shape {
     pub classes: usize,
 }
 
+/// Wall time of a row, ns: the least of a few tries, with the tables in the cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RowNs {
+    /// In a batch of one.
+    pub alone: f64,
+    /// In a batch of 32.
+    pub batched: f64,
+}
+
 /// A compiled network. It does not change, so that threads may share it; each needs a [`Scratch`].
 pub struct Network {
     shape: Shape,
     isa: Isa,
+    row_ns: Option<RowNs>,
     kind: Kind,
 }
 
@@ -101,7 +111,7 @@ impl Network {
             }
             plan::Kind::Forest(forest) => (Shape::of_trees(&forest), Kind::of_trees(&forest)?),
         };
-        Ok(Self { shape, isa: Isa::available()[0], kind })
+        Ok(Self { shape, isa: Isa::available()[0], row_ns: None, kind })
     }
 
     /// The network that [`snapshot`](crate::snapshot()) has written. It gives the same answers.
@@ -118,7 +128,7 @@ impl Network {
             }
             Content::Trees(forest) => (Shape::of_trees(&forest), Kind::of_trees(&forest)?),
         };
-        Ok(Self { shape, isa: Isa::available()[0], kind })
+        Ok(Self { shape, isa: Isa::available()[0], row_ns: None, kind })
     }
 
     /// What a row of the input has.
@@ -137,27 +147,47 @@ impl Network {
         self.isa = isa;
     }
 
-    /// Goes on with the instructions that are the fastest when tried, which takes this long or a
-    /// little more.
-    pub fn choose_isa(&mut self, trial: Duration) {
+    /// Times rows with each of these instruction sets, for this long or a little more in all, and
+    /// goes on with the fastest.
+    pub fn measure(&mut self, isas: &[Isa], time: Duration) {
         const ROWS: usize = 32;
-        let (candidates, start) = (Isa::available(), Instant::now());
-        let mut times = vec![Duration::MAX; candidates.len()];
+        let start = Instant::now();
         let mut scratch = self.scratch();
-        let Shape { channels, places, context, .. } = self.shape;
-        let lengths = (0..ROWS * channels * places).map(|i| (i * 7919 % 1500) as f32 - 500.0);
-        let (series, context) = (lengths.collect::<Vec<_>>(), vec![17.0; ROWS * context]);
+        let Shape { channels, places, context: numbers, .. } = self.shape;
+        let row_len = channels * places;
+        let lengths = (0..ROWS * row_len).map(|i| (i * 7919 % 1500) as f32 - 500.0);
+        let (series, context) = (lengths.collect::<Vec<_>>(), vec![17.0; ROWS * numbers]);
         let mut answers = [Answer::default(); ROWS];
-        while start.elapsed() < trial {
-            for (isa, fastest) in candidates.iter().zip(&mut times) {
+        // By set: alone, batched.
+        let mut times = vec![[f64::MAX; 2]; isas.len()];
+        let mut best = 0;
+        while start.elapsed() < time {
+            for (i, isa) in isas.iter().enumerate() {
+                // After the first round, what is far behind is not tried again.
+                if times[i][1] < f64::MAX && times[i][1] > 2.0 * times[best][1] {
+                    continue;
+                }
                 self.isa = *isa;
-                let start = Instant::now();
-                self.run(&mut scratch, &series, &context, &mut answers);
-                *fastest = start.elapsed().min(*fastest);
+                for (size, least) in [1, ROWS].into_iter().zip(&mut times[i]) {
+                    let start = Instant::now();
+                    for (i, answers) in answers.chunks_mut(size).enumerate() {
+                        let (series, context) =
+                            (&series[i * size * row_len..], &context[i * size * numbers..]);
+                        self.run(&mut scratch, series, context, answers);
+                    }
+                    *least = least.min(start.elapsed().as_nanos() as f64 / ROWS as f64);
+                }
+                best = if times[i][1] < times[best][1] { i } else { best };
             }
         }
-        let best = times.iter().zip(candidates).min_by_key(|(time, _)| **time);
-        self.isa = best.map_or(Isa::SCALAR, |(_, isa)| isa);
+        if let (Some(&isa), Some(&[alone, batched])) = (isas.get(best), times.get(best)) {
+            (self.isa, self.row_ns) = (isa, Some(RowNs { alone, batched }));
+        }
+    }
+
+    /// What a row takes, if it has been measured.
+    pub fn row_ns(&self) -> Option<RowNs> {
+        self.row_ns
     }
 
     /// Memory for [`run`](Self::run).

@@ -7,8 +7,8 @@ use crate::aligned::Aligned;
 use crate::channels::Channels;
 use crate::error::Error;
 use crate::float::softmax;
-use crate::integers::Hidden;
-use crate::layer::{Finish, Layer, multiply};
+use crate::integers::{BYTE_MAX, Hidden};
+use crate::layer::{Finish, Layer, Numbers, multiply};
 use crate::plan::{self, Plan};
 use crate::simd::{Isa, Simd, Work};
 use crate::tabulated::{Lookup, Source, Tabulated};
@@ -82,11 +82,11 @@ impl Network {
         let inputs = match first.taps {
             1 => {
                 let count = first.weights.len() / first.outputs;
-                Channels { count, width: count.next_multiple_of(PAD), places: 0 }
+                Channels { count, width: count.next_multiple_of(PAD), places: 0, size: 1 }
             }
             _ => {
                 let width = codes.width.next_multiple_of(PAD);
-                Channels { count: codes.width, width, places: plan.places }
+                Channels { count: codes.width, width, places: plan.places, size: 1 }
             }
         };
         let codes_step = if first.taps == 1 { codes.width } else { inputs.width };
@@ -147,9 +147,10 @@ fn quantised(
     let hidden = Hidden {
         taps: layer.taps,
         outputs: layer.outputs,
-        weights: layer.weights.iter().map(|&w| w as i8).collect(),
+        weights: layer.weights.iter().map(|&w| w as i16).collect(),
         bias: bytes.bias.clone(),
         shifts: vec![0; layer.outputs],
+        top: BYTE_MAX,
     };
     let requantise =
         Requantise { multiplier: bytes.multiplier, zero: bytes.zero, table: bytes.table.clone() };
@@ -292,7 +293,7 @@ impl<'a> Bytes<'a> {
 }
 
 impl<S: Simd> Finish<S> for Bytes<'_> {
-    const ARE_BYTES: bool = true;
+    const NUMBERS: Numbers = Numbers::AllOfBytes;
 
     type Columns = ();
 

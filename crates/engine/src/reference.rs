@@ -130,7 +130,7 @@ impl Integers {
                         let of_series = (0..self.places).map(|p| i32::from(tables[at(p)]));
                         of_context.chain(of_series).sum()
                     }
-                    Kind::Convolution { taps, bias } => {
+                    Kind::Convolution { taps, bias, .. } => {
                         let tap = |t: usize| {
                             let place = (place + t).checked_sub(1).filter(|&p| p < self.places)?;
                             Some(i32::from(taps[(t * self.codes + code(place)) * width + c]))
@@ -139,7 +139,11 @@ impl Integers {
                     }
                 };
                 assert!(i16::try_from(sum).is_ok());
-                a.push(q15(sum, self.first.multipliers[c].into()).clamp(0, 127));
+                let sum = match &self.first.kind {
+                    Kind::Dense { .. } => sum,
+                    Kind::Convolution { multipliers, .. } => q15(sum, multipliers[c].into()),
+                };
+                a.push(sum.clamp(0, self.first.top.into()));
             }
         }
         for layer in &self.hidden {
@@ -155,7 +159,7 @@ impl Integers {
                         let x = at.and_then(|at| a.get(at)).unwrap_or(&0);
                         sum += x * i32::from(layer.weights[row * layer.outputs + c]);
                     }
-                    made.push((sum >> layer.shifts[c]).clamp(0, 127));
+                    made.push((sum >> layer.shifts[c]).clamp(0, layer.top.into()));
                 }
             }
             a = made;
@@ -165,8 +169,7 @@ impl Integers {
         let score = |c: usize| {
             let weight = |i: usize| i32::from(out.weights[i * out.classes + c]);
             let sum: i32 = a.iter().enumerate().map(|(i, x)| x * weight(i)).sum();
-            let product = sum.checked_mul(out.multipliers[c]).unwrap();
-            ((product + (1 << (out.shift - 1))) >> out.shift) + out.scores[scores_row + c]
+            ((sum + (1 << (out.shift - 1))) >> out.shift) + out.scores[scores_row + c]
         };
         let z: Vec<i32> = (0..out.classes).map(score).collect();
         let depth = series.iter().filter(|&&x| x as i32 != 0).count();

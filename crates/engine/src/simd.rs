@@ -43,10 +43,13 @@ pub(crate) trait Simd: Copy {
     /// # Safety
     /// `LANES` bytes can be written.
     unsafe fn store_bytes(self, to: *mut u8, x: Self::I);
+    /// Stores each lane, which is 0 to 32767, as a word.
+    ///
+    /// # Safety
+    /// `LANES` words can be written.
+    unsafe fn store_words(self, to: *mut i16, x: Self::I);
     fn add(self, a: Self::I, b: Self::I) -> Self::I;
     fn sub(self, a: Self::I, b: Self::I) -> Self::I;
-    /// The low halves of the products.
-    fn mul(self, a: Self::I, b: Self::I) -> Self::I;
     fn max(self, a: Self::I, b: Self::I) -> Self::I;
     fn min(self, a: Self::I, b: Self::I) -> Self::I;
     /// Arithmetic, each lane by its own count of 0 to 31.
@@ -64,7 +67,9 @@ pub(crate) trait Simd: Copy {
     /// `sums + Σ a·w` over the four bytes of each lane: `a` of 0 to 127, `w` of −127 to 127, so
     /// that no form of the instruction saturates.
     fn dot(self, sums: Self::I, a: Self::I, w: Self::I) -> Self::I;
-    /// The same with `a` of 0 to 255 and `w` of −64 to 64.
+    /// `sums + Σ a·w` over the two words of each lane, of which all of `a` are equal; the sums fit.
+    fn dot_words(self, sums: Self::I, a: Self::I, w: Self::I) -> Self::I;
+    /// As `dot` with `a` of 0 to 255 and `w` of −64 to 64.
     #[inline(always)]
     fn dot_bytes(self, sums: Self::I, a: Self::I, w: Self::I) -> Self::I {
         self.dot(sums, a, w)
@@ -74,11 +79,6 @@ pub(crate) trait Simd: Copy {
     /// # Safety
     /// `2·LANES` numbers can be read.
     unsafe fn load_16(self, from: *const i16) -> Self::H;
-    /// Widens bytes with their signs.
-    ///
-    /// # Safety
-    /// `2·LANES` bytes can be read.
-    unsafe fn load_8(self, from: *const i8) -> Self::H;
     /// # Safety
     /// `2·LANES` numbers can be written.
     unsafe fn store_16(self, to: *mut i16, x: Self::H);

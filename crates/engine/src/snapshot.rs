@@ -74,7 +74,7 @@ macro_rules! numbers {
         }
     )*};
 }
-numbers! { i8 "I8" i16 "I16" u16 "U16" i32 "I32" f32 "F32" }
+numbers! { i16 "I16" u16 "U16" i32 "I32" f32 "F32" }
 
 impl Tensors {
     fn of_network(network: &Integers) -> Self {
@@ -88,7 +88,7 @@ impl Tensors {
             tensors.add(&format!("lookup{i}.column"), &[1], &[*column as i32]);
             tensors.add(&format!("lookup{i}.row_of"), &[lookup.row_of.len()], &lookup.row_of);
         }
-        tensors.add("first.multipliers", &[width], &first.multipliers);
+        tensors.add("first.top", &[1], &[first.top]);
         match &first.kind {
             Kind::Dense { tables, context } => {
                 tensors.add("first.tables", &[places, *codes, width], tables);
@@ -98,9 +98,10 @@ impl Tensors {
                     tensors.add(&format!("first.context{i}.lookup"), &[1], &[lookup]);
                 }
             }
-            Kind::Convolution { taps, bias } => {
+            Kind::Convolution { taps, bias, multipliers } => {
                 tensors.add("first.taps", &[3, *codes, width], taps);
                 tensors.add("first.bias", &[width], bias);
+                tensors.add("first.multipliers", &[width], multipliers);
             }
         }
         for (i, layer) in hidden.iter().enumerate() {
@@ -109,10 +110,10 @@ impl Tensors {
             tensors.add(&format!("hidden{i}.weights"), &shape, &layer.weights);
             tensors.add(&format!("hidden{i}.bias"), &[layer.outputs], &layer.bias);
             tensors.add(&format!("hidden{i}.shifts"), &[layer.outputs], &layer.shifts);
+            tensors.add(&format!("hidden{i}.top"), &[1], &[layer.top]);
         }
         let shape = [output.weights.len() / classes, classes];
         tensors.add("output.weights", &shape, &output.weights);
-        tensors.add("output.multipliers", &[classes], &output.multipliers);
         tensors.add("output.shift", &[1], &[output.shift]);
         tensors.add("output.scores", &[output.scores.len() / classes, classes], &output.scores);
         let lookup = output.lookup.map_or(-1, |lookup| lookup as i32);

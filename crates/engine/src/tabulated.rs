@@ -110,8 +110,8 @@ impl Tabulated {
     /// The table with each row once, in their order, over the least domain.
     pub fn compact(&self) -> Result<(Lookup, Vec<f32>), Error> {
         const UNUSED: u32 = u32::MAX;
-        let bits = |row: usize| self.rows[row * self.width..][..self.width].iter();
-        let bits = |row: usize| bits(row).map(|x| x.to_bits());
+        let bits: Vec<u32> = self.rows.iter().map(|x| x.to_bits()).collect();
+        let bits = |row: usize| &bits[row * self.width..][..self.width];
         let mut is_used = vec![false; self.rows.len() / self.width];
         self.row_of.iter().for_each(|&row| is_used[row as usize] = true);
         let mut kept = vec![UNUSED; is_used.len()];
@@ -120,8 +120,8 @@ impl Tabulated {
         for row in (0..is_used.len()).filter(|&row| is_used[row]) {
             // Most integers have the row of their neighbour, which spares the hash.
             kept[row] = match previous {
-                Some(previous) if bits(previous).eq(bits(row)) => kept[previous],
-                _ => *seen.entry(bits(row).collect::<Vec<_>>()).or_insert_with(|| {
+                Some(previous) if bits(previous) == bits(row) => kept[previous],
+                _ => *seen.entry(bits(row)).or_insert_with(|| {
                     rows.extend(&self.rows[row * self.width..][..self.width]);
                     (rows.len() / self.width - 1) as u32
                 }),

@@ -2,15 +2,20 @@
 
 A network's lengths become rows of tables, its layers sums of whole numbers:
 
-    activation      0 .. 127       one scale for each channel
-    weight          -127 .. 127    one scale for each output
-    sum             32 bits        activation = clamp((sum + bias) >> shift, 0, 127)
-    table entry     8 or 16 bits   summed in 16 bits; activation = clamp(mulhrs(sum, m), 0, 127)
-    score           32 bits        log2 units, 11 bits after the point, at the sharpest temperature
-    probability     15 bits        2^-t by a cubic; its share of the sum
+    activation      0 .. top             one scale for each channel
+    weight          7 or 11 bits, sign   one scale for each output
+    sum             32 bits              activation = clamp((sum + bias) >> shift, 0, top)
+    table entry     16 bits              summed in 16 bits; activation = clamp(sum, 0, top), or of
+                                         a convolution clamp(mulhrs(sum, m), 0, top)
+    score           32 bits              log2 units, 11 bits after the point, at the sharpest
+                                         temperature
+    probability     15 bits              2^-t by a cubic; its share of the sum
+
+Activations of a convolution are bytes (top 127) that another layer's weights of 7 bits multiply;
+all others, and the last ones before the scores, are words (top 4095) with weights of 11 bits.
 
 A scale is a float that only `compiled` knows.  It is chosen so that the range of a channel
-(ranges.py) fills 0 to 127, and that a sum becomes an activation by a shift; the weights of the next
+(ranges.py) fills 0 to top, and that a sum becomes an activation by a shift; the weights of the next
 layer absorb what is left.  Sums of floats run in index order without fused multiply-add, so any
 language compiles the same integers.
 """
@@ -26,12 +31,14 @@ from onnx import numpy_helper
 from .errors import Refusal
 from .inputs import LENGTH_MAX
 
-TOP = 127  # of an activation, and of a weight's size
+BYTE_TOP, WORD_TOP = 127, 4095  # of an activation
+WEIGHT_TOP = {BYTE_TOP: 127, WORD_TOP: 2047}  # by the activations that it multiplies
+PRODUCTS = 1 << 30  # of sums of products, at most; rounding and the bias add less than again
 DENSE_SUM, CONVOLUTION_SUM = 32_000, 32_700  # of table entries, at most; rounding adds a little
 SHIFT_MAX, BIAS_MAX = 24, 1 << 29
 PROTOCOLS = 256
 SCORE = math.log2(math.e) * 2048  # of a natural logarithm in a score's units
-MULTIPLIER_MAX, OUT_SHIFT_MAX = 2047, 30
+OUT_SHIFT_MAX = 30
 SCORE_MAX = 1 << 26
 EXP2 = (32767, -22645, 7556, -1295)  # 2^-x for x from 0 to 1, in 1 / 32768
 
@@ -196,16 +203,23 @@ def compiled(net, ranges):
     first, *others = net.layers
     made = {"elements": net.row}
     fold = first_convolution if first.weights.ndim == 3 else first_matrix
-    folded, scales = fold(net, first, wanted(ranges, first))
-    made |= folded
+    folded, scales = fold(net, first, wanted(ranges, first), top(net, 0))
+    made |= folded | {"first.top": np.array([top(net, 0)])}
     places = len(net.inverse_temperatures) - 1
     for i, layer in enumerate(others):
         after_convolution = layer.weights.ndim == 2 and net.layers[i].weights.ndim == 3
         inputs = np.tile(scales, places) if after_convolution else scales
-        weights, bias, shift, scales = hidden(layer, inputs, wanted(ranges, layer))
-        name = f"hidden{i}"
-        made |= {f"{name}.weights": weights, f"{name}.bias": bias, f"{name}.shifts": shift}
+        tops = top(net, i), top(net, i + 1)
+        weights, bias, shift, scales = hidden(layer, inputs, wanted(ranges, layer), *tops)
+        new = {"weights": weights, "bias": bias, "shifts": shift, "top": np.array([tops[1]])}
+        made |= {f"hidden{i}.{n}": v for n, v in new.items()}
     return made | output(net, scales)
+
+
+def top(net, i):
+    """The largest activation that a layer makes."""
+    is_last = i + 1 == len(net.layers)
+    return WORD_TOP if net.layers[i].weights.ndim == 2 or is_last else BYTE_TOP
 
 
 def wanted(ranges, layer):
@@ -222,12 +236,23 @@ def rounded(values):
     return np.rint(values).astype(np.int64)
 
 
-def ordered_sum(rows, weights, total=0.0):
+def ordered_sum(rows, weights, kind=np.float64):
     """rows @ weights in index order, each product rounded before it is added."""
-    total = np.zeros((len(rows), weights.shape[1])) + total
+    rows, weights = rows.astype(kind), weights.astype(kind)
+    total = np.zeros((len(rows), weights.shape[1]), kind)
     for i, row in enumerate(weights):
         total = total + rows[:, i, None] * row
     return total
+
+
+def folded(codes, parts):
+    """All codes times the weights of each part, in float32."""
+    return np.stack([ordered_sum(codes, part, np.float32) for part in parts])
+
+
+def entries(products, scale):
+    """Table entries, from float32 by float32."""
+    return rounded(products * (1 / scale).astype(np.float32))
 
 
 def exponent(values):
@@ -249,82 +274,86 @@ def check(layer, holds):
         raise Refusal(f"{layer.name}: its weights are too large for integers")
 
 
-def first_matrix(net, layer, ranges):
-    """A matrix over codes as a table for each place, in 8 bits; and its activations' scales."""
+def first_matrix(net, layer, ranges, top):
+    """A matrix over codes as a table for each place; and its activations' scales."""
     width, places = net.codes.shape[1], len(net.inverse_temperatures) - 1
     ends = [width * p for p in range(1, places + 1)]
     parts = np.split(layer.weights, [*ends, ends[-1] + net.is_udp.shape[1]])
-    tables = np.stack([ordered_sum(net.codes, part) for part in parts[:places]])
+    tables = folded(net.codes, parts[:places])
     udp = ordered_sum(net.is_udp, parts[places])
     port = ordered_sum(net.vectors, parts[-1])
     if net.vectors.shape[1] or not net.is_udp.shape[1]:
         port = port + layer.bias
     else:
         udp = udp + layer.bias
-    entry = np.maximum(np.abs(tables).max(axis=(0, 1)), np.abs(udp).max(axis=0))
-    sums = np.abs(tables).max(axis=1).sum(axis=0)
+    sums = np.abs(tables).max(axis=1).astype(np.float64).sum(axis=0)
     sums = sums + np.abs(udp).max(axis=0) + np.abs(port).max(axis=0)
-    scale = np.maximum(entry / TOP, sums / DENSE_SUM)
-    scale = np.where(scale > 0, scale, ranges / TOP)
-    activation = np.maximum(ranges / TOP, scale * 1.00005)
-    tables, udp, port = (rounded(part / scale) for part in (tables, udp, port))
+    scale = np.maximum(ranges / top, sums / DENSE_SUM)
+    tables = entries(tables, scale)
+    udp, port = (rounded(part / scale) for part in (udp, port))
     sums = np.abs(tables).max(axis=1).sum(axis=0)
     check(layer, sums + np.abs(udp).max(axis=0) + np.abs(port).max(axis=0) <= 32767)
-    multipliers = np.minimum(rounded(scale / activation * 32768), 32767)
-    made = {"tables": tables, "protocol": udp, "port": port, "multipliers": multipliers}
-    return {"ports": net.categories, **{f"first.{n}": v for n, v in made.items()}}, activation
+    made = {"tables": tables, "protocol": udp, "port": port}
+    return {"ports": net.categories, **{f"first.{n}": v for n, v in made.items()}}, scale
 
 
-def first_convolution(net, layer, ranges):
+def first_convolution(net, layer, ranges, top):
     """A convolution over codes as a table for each of its three places, in 16 bits; and its
     activations' scales."""
-    taps = np.stack([ordered_sum(net.codes, weights) for weights in layer.weights])
-    least = (np.abs(taps).max(axis=1).sum(axis=0) + np.abs(layer.bias)) / CONVOLUTION_SUM
-    activation = np.maximum(ranges / TOP, 2 * least)
+    taps = folded(net.codes, layer.weights)
+    largest = np.abs(taps).max(axis=1).astype(np.float64)
+    least = (largest.sum(axis=0) + np.abs(layer.bias)) / CONVOLUTION_SUM
+    activation = np.maximum(ranges / top, 2 * least)
     shift = shifts(activation, least, 15)
     scale = activation / 2.0**shift
-    taps, bias = rounded(taps / scale), rounded(layer.bias / scale)
+    taps, bias = entries(taps, scale), rounded(layer.bias / scale)
     check(layer, np.abs(taps).max(axis=1).sum(axis=0) + np.abs(bias) <= 32767)
     made = {"taps": taps, "bias": bias, "multipliers": 2 ** (15 - shift)}
     return {f"first.{n}": v for n, v in made.items()}, activation
 
 
-def hidden(layer, inputs, ranges):
+def hidden(layer, inputs, ranges, top_before, top):
     """Weights [1 or 3, inputs, outputs], biases and shifts of a layer whose inputs have these
     scales; and its activations' scales."""
     scaled = layer.weights.reshape(-1, *layer.weights.shape[-2:]) * inputs[:, None]
-    activation = ranges / TOP
-    shift = np.maximum(shifts(activation, np.abs(scaled).max(axis=(0, 1)) / TOP, SHIFT_MAX), 0)
+    sizes = np.abs(scaled).reshape(-1, scaled.shape[-1])
+    # The scale of the sums at which weights and sums fit.
+    least = sizes.max(axis=0) / WEIGHT_TOP[top_before]
+    least = np.maximum(least, column_sums(sizes) * (top_before / PRODUCTS))
+    activation = np.maximum(ranges / top, least)
+    shift = shifts(activation, least, SHIFT_MAX)
     scale = activation / 2.0**shift
-    # A weight that fills the range of its channel by more than one input alone is cut.
-    weights = np.clip(rounded(scaled / scale), -TOP, TOP)
+    weights = rounded(scaled / scale)
     bias = np.clip(rounded(layer.bias / scale), -BIAS_MAX, BIAS_MAX)
     # Half of what is shifted out rounds to the nearest.
     bias = bias + np.where(shift > 0, 1 << np.maximum(shift - 1, 0), 0)
     return weights, bias, shift, activation
 
 
+def column_sums(rows):
+    """Sums in index order; numpy's own adds in another."""
+    return np.add.accumulate(rows, axis=0)[-1]
+
+
 def output(net, inputs):
-    """The layer before the softmax.  Its sums are multiplied, so that all classes have one unit."""
+    """The layer before the softmax, whose sums are shifted to the unit of scores."""
     scaled = net.out.weights * inputs[:, None]
-    scale = np.abs(scaled).max(axis=0) / TOP
-    scale = np.where(scale > 0, scale, 1 / TOP)
-    weights = rounded(scaled / scale)
     unit = SCORE * net.inverse_temperatures.max()
-    sums, bias = np.abs(weights).sum(axis=0) * TOP, rounded((net.scores + net.out.bias) * unit)
+    largest = np.abs(scaled).max() * unit
+    sums = column_sums(np.abs(scaled)).max() * unit
     for shift in range(OUT_SHIFT_MAX, 0, -1):
-        multiplier = np.where(sums > 0, rounded(scale * (unit * 2.0**shift)), 0)
-        fits = multiplier.max() <= MULTIPLIER_MAX
-        fits &= (sums * multiplier).max() + (1 << (shift - 1)) <= 2**31 - 1
+        fits = largest * 2.0**shift <= WEIGHT_TOP[WORD_TOP]
+        fits &= sums * 2.0**shift * (WORD_TOP / PRODUCTS) <= 1
         if fits:
             break
     check(net.out, fits)
-    check(net.out, ((sums * multiplier) >> shift).max() + 1 + np.abs(bias).max() <= SCORE_MAX)
+    weights, bias = rounded(scaled * (unit * 2.0**shift)), (net.scores + net.out.bias) * unit
+    check(net.out, sums * WORD_TOP + np.abs(bias).max() <= SCORE_MAX)
     inverse = net.inverse_temperatures
     # By elements, as a share of the sharpest.
     temperatures = np.minimum(rounded(inverse / inverse.max() * 32768), 32767)
-    made = {"weights": weights, "multipliers": multiplier, "shift": np.array([shift]),
-            "scores": bias, "temperatures": temperatures}
+    made = {"weights": weights, "shift": np.array([shift]), "scores": rounded(bias),
+            "temperatures": temperatures}
     return {f"output.{n}": v for n, v in made.items()}
 
 
@@ -339,6 +368,7 @@ def run(made, series, context):
     if "first.taps" in made:
         taps = made["first.taps"]
         sums = padded(lambda t, code: taps[t, code], code) + made["first.bias"]
+        sums = mulhrs(sums, made["first.multipliers"])
     else:
         protocol, tables = port, made["first.tables"]
         if context.shape[1]:
@@ -347,16 +377,17 @@ def run(made, series, context):
         sums = made["first.protocol"][protocol] + made["first.port"][port]
         for place, table in enumerate(tables):
             sums = sums + table[code[:, place]]
-    a, i = np.clip(mulhrs(sums, made["first.multipliers"]), 0, TOP), 0
+    a, i = np.clip(sums, 0, made["first.top"][0]), 0
     while f"hidden{i}.weights" in made:
-        weights, bias, shifts = (made[f"hidden{i}.{n}"] for n in ("weights", "bias", "shifts"))
+        names = "weights", "bias", "shifts", "top"
+        weights, bias, shifts, top = (made[f"hidden{i}.{n}"] for n in names)
         if len(weights) == 3:
             sums = padded(lambda t, a: product(a, weights[t]), a)
         else:
             sums = product(a.reshape(len(a), -1), weights[0])
-        a, i = np.clip((sums + bias) >> shifts, 0, TOP), i + 1
+        a, i = np.clip((sums + bias) >> shifts, 0, top[0]), i + 1
     shift = made["output.shift"][0]
-    sums = product(a, made["output.weights"]) * made["output.multipliers"] + (1 << (shift - 1))
+    sums = product(a, made["output.weights"]) + (1 << (shift - 1))
     scores = (sums >> shift) + made["output.scores"][port]
     return softmax(scores, made["output.temperatures"][(lengths != 0).sum(axis=1)])
 

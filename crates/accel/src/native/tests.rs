@@ -191,5 +191,8 @@ fn devices_of_a_model_share_its_network() {
     assert!(Arc::ptr_eq(&one.network, &two.network));
     let isa = one.network.isa();
     drop((one, two));
-    assert_eq!(device(&bundle, 8).network.isa(), isa);
+    let again = device(&bundle, 8).network;
+    assert_eq!(again.isa(), isa);
+    let cost = again.row_ns().unwrap();
+    assert!(cost.batched > 0.0 && cost.batched < 1e6 && cost.alone < 1e6, "{cost:?}");
 }

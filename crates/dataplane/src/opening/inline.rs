@@ -3,8 +3,6 @@
 //! Only the device `native` does. Where `pipeline.layout` leaves it open, labels are inline
 //! where that costs the packets' walk little.
 
-use std::time::{Duration, Instant};
-
 use analytics::Manager;
 use config::Config;
 use config::checked::{Device, Task};
@@ -13,7 +11,7 @@ use cring::{Label, Labels, Slot};
 use flowmgr::Part;
 
 use crate::Error;
-use crate::opening::session::session;
+use crate::opening::session::refused;
 use crate::opening::tasks::OpenTask;
 
 /// A link of 13.4 M packets/s brings 37,300 series/s (FENXI, §6), one each so many ns.
@@ -21,9 +19,6 @@ const SERIES_EVERY_NS: f64 = 26_800.0;
 
 /// The share of this time that labels inline may take.
 const SHARE_MAX: f64 = 0.1;
-
-/// How long a row is timed.
-const TRIAL: Duration = Duration::from_millis(2);
 
 /// A flow manager whose series may be answered at once.
 pub type FlowManager = flowmgr::Manager<Option<Inline>>;
@@ -162,21 +157,7 @@ fn why_not(tasks: &[OpenTask], number: usize, wants: Wants) -> Option<String> {
 fn rows_ns(tasks: &[OpenTask]) -> Result<f64, Error> {
     let mut all_ns = 0.0;
     for task in tasks.iter().filter(|task| task.is_inline) {
-        for device in task.config.accel.devices.iter().take(1) {
-            all_ns += row_ns(session(&task.config, &task.bundle, device)?.as_mut())?;
-        }
+        all_ns += accel::native_row_ns(&task.bundle).map_err(refused)?;
     }
     Ok(all_ns)
-}
-
-/// The least time that a row takes in a trial, in ns.
-fn row_ns(device: &mut dyn accel::Device) -> Result<f64, Error> {
-    let (began, mut least) = (Instant::now(), Duration::MAX);
-    while began.elapsed() < TRIAL {
-        let row = Instant::now();
-        device.submit(1).map_err(|error| Error::data(error.to_string()))?;
-        let _ = device.poll();
-        least = least.min(row.elapsed());
-    }
-    Ok(least.as_nanos() as f64)
 }

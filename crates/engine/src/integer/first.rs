@@ -6,21 +6,21 @@
 use crate::aligned::Aligned;
 use crate::channels::Channels;
 use crate::integers::{Integers, Kind};
-use crate::layer::PAD_WIDE;
+use crate::layer::{PAD_WIDE, size};
 use crate::simd::Simd;
 
 pub(super) struct First {
     channels: Channels,
     /// Numbers from a place's table to the next's; 0 if all places have one.
     table_len: u32,
-    multipliers: Aligned<i16>,
+    top: i16,
     tables: Tables,
 }
 
 enum Tables {
     Dense {
         /// `[places][codes][width]`
-        elements: Aligned<i8>,
+        elements: Aligned<i16>,
         /// Each with its look-up, and `[rows][width]`.
         context: Vec<(Option<usize>, Aligned<i16>)>,
         lookups: usize,
@@ -29,6 +29,7 @@ enum Tables {
         /// `[3][codes + 1][width]`; the last row is 0, for what lies beyond an end.
         taps: Aligned<i16>,
         bias: Aligned<i16>,
+        multipliers: Aligned<i16>,
     },
 }
 
@@ -40,21 +41,24 @@ impl First {
         let (tables, table_len, places) = match &first.kind {
             Kind::Dense { tables, context } => {
                 let context = context.iter().map(|(lookup, rows)| (*lookup, pad(rows))).collect();
-                let elements = padded(tables, first.width, width);
+                let elements = pad(tables);
                 let lookups = lookups.len();
                 (Tables::Dense { elements, context, lookups }, codes * width, 0)
             }
-            Kind::Convolution { taps, bias } => {
-                let zeros = vec![0; first.width];
-                let tap = |tap: &'_ [i16]| [tap, &zeros].concat();
-                let taps: Vec<i16> = taps.chunks_exact(codes * first.width).flat_map(tap).collect();
-                (Tables::Convolution { taps: pad(&taps), bias: pad(bias) }, 0, *places)
+            Kind::Convolution { taps, bias, multipliers } => {
+                let mut padded = Aligned::zeroed(3 * (codes + 1) * width);
+                let to = padded.chunks_exact_mut((codes + 1) * width);
+                for (tap, to) in taps.chunks_exact(codes * first.width).zip(to) {
+                    copy_rows(tap, first.width, to, width);
+                }
+                let (bias, multipliers) = (pad(bias), pad(multipliers));
+                (Tables::Convolution { taps: padded, bias, multipliers }, 0, *places)
             }
         };
         Self {
-            channels: Channels { count: first.width, width, places },
+            channels: Channels { count: first.width, width, places, size: size(first.top) },
             table_len: table_len as u32,
-            multipliers: pad(&first.multipliers),
+            top: first.top,
             tables,
         }
     }
@@ -91,9 +95,13 @@ impl First {
                     self.dense(s, elements, context, codes, rows, to);
                 }
             }
-            Tables::Convolution { taps, bias } => {
+            Tables::Convolution { taps, bias, multipliers } => {
                 for (codes, to) in codes.zip(to) {
-                    self.convolution(s, taps, bias, codes, to);
+                    if self.channels.size == 1 {
+                        self.convolution::<S, 1>(s, [taps, bias, multipliers], codes, to);
+                    } else {
+                        self.convolution::<S, 2>(s, [taps, bias, multipliers], codes, to);
+                    }
                 }
             }
         }
@@ -104,7 +112,7 @@ impl First {
     fn dense<S: Simd>(
         &self,
         s: S,
-        elements: &Aligned<i8>,
+        elements: &Aligned<i16>,
         context: &[(Option<usize>, Aligned<i16>)],
         codes: &[u32],
         rows: &[usize],
@@ -128,24 +136,28 @@ impl First {
     }
 
     #[inline(always)]
-    fn convolution<S: Simd>(
+    fn clamped<S: Simd>(&self, s: S, x: S::H) -> S::H {
+        s.min_16(s.max_16(x, s.splat_16(0)), s.splat_16(self.top))
+    }
+
+    #[inline(always)]
+    fn convolution<S: Simd, const SIZE: usize>(
         &self,
         s: S,
-        taps: &Aligned<i16>,
-        bias: &Aligned<i16>,
+        [taps, bias, multipliers]: [&Aligned<i16>; 3],
         codes: &[u32],
         to: &mut [u8],
     ) {
         let (width, places, len) = (self.width(), codes.len(), taps.len() / 3);
         let beyond = (len - width) as u32;
-        assert!(to.len() == self.channels.stride());
+        assert!(to.len() == self.channels.stride() && self.channels.size == SIZE);
         assert!(codes.iter().all(|&at| at <= beyond));
         for column in (0..width).step_by(2 * S::LANES) {
             // SAFETY: rows of taps begin at `beyond` at the latest, and a row has `width` numbers,
             // as the bias and the multipliers; `to` has a row for each place and two more.
             unsafe {
                 let bias = s.load_16(bias.as_ptr().add(column));
-                let multipliers = s.load_16(self.multipliers.as_ptr().add(column));
+                let multipliers = s.load_16(multipliers.as_ptr().add(column));
                 let taps = taps.as_ptr().add(column);
                 let tap = |tap: usize, at: u32| s.load_16(taps.add(tap * len + at as usize));
                 for place in 0..places {
@@ -153,8 +165,13 @@ impl First {
                     let after = if place + 1 == places { beyond } else { codes[place + 1] };
                     let sums = s.add_16(s.add_16(bias, tap(1, codes[place])), tap(0, before));
                     let sums = s.add_16(sums, tap(2, after));
-                    let to = to.as_mut_ptr().add((place + 1) * width + column);
-                    s.store_bytes_16(to, activation(s, sums, multipliers));
+                    let to = to.as_mut_ptr().add(((place + 1) * width + column) * SIZE);
+                    let activations = self.clamped(s, s.mul_q15(sums, multipliers));
+                    if SIZE == 1 {
+                        s.store_bytes_16(to, activations);
+                    } else {
+                        s.store_16(to.cast(), activations);
+                    }
                 }
             }
         }
@@ -165,7 +182,7 @@ impl First {
 struct Sum<'a, S> {
     s: S,
     first: &'a First,
-    elements: &'a Aligned<i8>,
+    elements: &'a Aligned<i16>,
     context: &'a [(Option<usize>, Aligned<i16>)],
     codes: &'a [u32],
     rows: &'a [usize],
@@ -176,7 +193,7 @@ impl<S: Simd> Sum<'_, S> {
     fn run<const V: usize>(&self, to: &mut [u8]) {
         let Self { s, first, elements, context, codes, rows } = *self;
         let width = first.width();
-        assert!(to.len() == width);
+        assert!(to.len() == 2 * width);
         assert!(codes.iter().all(|&at| at as usize + width <= elements.len()));
         for column in (0..width).step_by(V * 2 * S::LANES) {
             let mut sums = [s.splat_16(0); V];
@@ -193,35 +210,30 @@ impl<S: Simd> Sum<'_, S> {
                 for &at in codes {
                     let row = elements.as_ptr().add(at as usize + column);
                     for v in 0..V {
-                        sums[v] = s.add_16(sums[v], s.load_8(row.add(v * 2 * S::LANES)));
+                        sums[v] = s.add_16(sums[v], s.load_16(row.add(v * 2 * S::LANES)));
                     }
                 }
                 for v in 0..V {
                     let column = column + v * 2 * S::LANES;
-                    let multipliers = s.load_16(first.multipliers.as_ptr().add(column));
-                    let activations = activation(s, sums[v], multipliers);
-                    s.store_bytes_16(to.as_mut_ptr().add(column), activations);
+                    s.store_16(
+                        to.as_mut_ptr().cast::<i16>().add(column),
+                        first.clamped(s, sums[v]),
+                    );
                 }
             }
         }
     }
 }
 
-/// `clamp(q15(sums, multipliers), 0, 127)`
-#[inline(always)]
-fn activation<S: Simd>(s: S, sums: S::H, multipliers: S::H) -> S::H {
-    s.min_16(s.max_16(s.mul_q15(sums, multipliers), s.splat_16(0)), s.splat_16(127))
+/// Rows of `columns` numbers, padded with zeros to `width`.
+fn padded(rows: &[i16], columns: usize, width: usize) -> Aligned<i16> {
+    let mut padded = Aligned::zeroed(rows.len() / columns * width);
+    copy_rows(rows, columns, &mut padded, width);
+    padded
 }
 
-/// Rows of `columns` numbers, padded with zeros to `width`.
-fn padded<T: crate::aligned::Plain + Default>(
-    rows: &[T],
-    columns: usize,
-    width: usize,
-) -> Aligned<T> {
-    let mut padded = Aligned::zeroed(rows.len() / columns * width);
-    for (to, row) in padded.chunks_exact_mut(width).zip(rows.chunks_exact(columns)) {
+fn copy_rows(rows: &[i16], columns: usize, to: &mut [i16], width: usize) {
+    for (row, to) in rows.chunks_exact(columns).zip(to.chunks_exact_mut(width)) {
         to[..columns].copy_from_slice(row);
     }
-    padded
 }

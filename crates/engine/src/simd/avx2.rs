@@ -30,7 +30,7 @@ pub(super) unsafe fn run_vnni<W: Work>(work: W) {
 const HALVES: i32 = 0b11_01_10_00;
 
 macro_rules! avx2 {
-    ($token:ident, |$sums:ident, $a:ident, $w:ident| $dot:block) => {
+    ($token:ident, |$sums:ident, $a:ident, $w:ident| $dot:block $words:block) => {
         impl Simd for $token {
             type I = __m256i;
             type H = __m256i;
@@ -50,9 +50,12 @@ macro_rules! avx2 {
                         (_mm256_castsi256_si128(bytes), _mm256_extracti128_si256::<1>(bytes));
                     _mm_storel_epi64(to.cast(), _mm_unpacklo_epi32(low, high))
                 }
+                #[memory] fn store_words(to: *mut i16, x: __m256i) {
+                    let words = _mm256_permute4x64_epi64::<HALVES>(_mm256_packs_epi32(x, x));
+                    _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(words))
+                }
                 fn add(a: __m256i, b: __m256i) -> __m256i { _mm256_add_epi32(a, b) }
                 fn sub(a: __m256i, b: __m256i) -> __m256i { _mm256_sub_epi32(a, b) }
-                fn mul(a: __m256i, b: __m256i) -> __m256i { _mm256_mullo_epi32(a, b) }
                 fn max(a: __m256i, b: __m256i) -> __m256i { _mm256_max_epi32(a, b) }
                 fn min(a: __m256i, b: __m256i) -> __m256i { _mm256_min_epi32(a, b) }
                 fn shift_right(x: __m256i, by: __m256i) -> __m256i { _mm256_srav_epi32(x, by) }
@@ -76,12 +79,10 @@ macro_rules! avx2 {
                     _mm256_set1_epi32(from.cast::<i32>().read_unaligned())
                 }
                 fn dot($sums: __m256i, $a: __m256i, $w: __m256i) -> __m256i $dot
+                fn dot_words($sums: __m256i, $a: __m256i, $w: __m256i) -> __m256i $words
                 fn splat_16(x: i16) -> __m256i { _mm256_set1_epi16(x) }
                 #[memory] fn load_16(from: *const i16) -> __m256i {
                     _mm256_loadu_si256(from.cast())
-                }
-                #[memory] fn load_8(from: *const i8) -> __m256i {
-                    _mm256_cvtepi8_epi16(_mm_loadu_si128(from.cast()))
                 }
                 #[memory] fn store_16(to: *mut i16, x: __m256i) {
                     _mm256_storeu_si256(to.cast(), x)
@@ -136,5 +137,7 @@ avx2!(Avx2, |sums, a, w| {
     // Pairs of products fit 16 bits, for `a` has 7.
     let pairs = _mm256_maddubs_epi16(a, w);
     _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+} { _mm256_add_epi32(sums, _mm256_madd_epi16(a, w)) });
+avx2!(AvxVnni, |sums, a, w| { _mm256_dpbusd_avx_epi32(sums, a, w) } {
+    _mm256_dpwssd_avx_epi32(sums, a, w)
 });
-avx2!(AvxVnni, |sums, a, w| { _mm256_dpbusd_avx_epi32(sums, a, w) });

@@ -41,7 +41,7 @@ pub(super) unsafe fn run_vnni<W: Work>(work: W, has_tiles: bool) {
 }
 
 macro_rules! avx512 {
-    ($token:ident, |$sums:ident, $a:ident, $w:ident| $dot:block $($tiles:item)*) => {
+    ($token:ident, |$sums:ident, $a:ident, $w:ident| $dot:block $words:block $($tiles:item)*) => {
         impl Simd for $token {
             type I = __m512i;
             type H = __m512i;
@@ -57,9 +57,11 @@ macro_rules! avx512 {
                 #[memory] fn store_bytes(to: *mut u8, x: __m512i) {
                     _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(x))
                 }
+                #[memory] fn store_words(to: *mut i16, x: __m512i) {
+                    _mm256_storeu_si256(to.cast(), _mm512_cvtepi32_epi16(x))
+                }
                 fn add(a: __m512i, b: __m512i) -> __m512i { _mm512_add_epi32(a, b) }
                 fn sub(a: __m512i, b: __m512i) -> __m512i { _mm512_sub_epi32(a, b) }
-                fn mul(a: __m512i, b: __m512i) -> __m512i { _mm512_mullo_epi32(a, b) }
                 fn max(a: __m512i, b: __m512i) -> __m512i { _mm512_max_epi32(a, b) }
                 fn min(a: __m512i, b: __m512i) -> __m512i { _mm512_min_epi32(a, b) }
                 fn shift_right(x: __m512i, by: __m512i) -> __m512i { _mm512_srav_epi32(x, by) }
@@ -70,12 +72,10 @@ macro_rules! avx512 {
                     _mm512_set1_epi32(from.cast::<i32>().read_unaligned())
                 }
                 fn dot($sums: __m512i, $a: __m512i, $w: __m512i) -> __m512i $dot
+                fn dot_words($sums: __m512i, $a: __m512i, $w: __m512i) -> __m512i $words
                 fn splat_16(x: i16) -> __m512i { _mm512_set1_epi16(x) }
                 #[memory] fn load_16(from: *const i16) -> __m512i {
                     _mm512_loadu_si512(from.cast())
-                }
-                #[memory] fn load_8(from: *const i8) -> __m512i {
-                    _mm512_cvtepi8_epi16(_mm256_loadu_si256(from.cast()))
                 }
                 #[memory] fn store_16(to: *mut i16, x: __m512i) {
                     _mm512_storeu_si512(to.cast(), x)
@@ -125,8 +125,10 @@ avx512!(Avx512, |sums, a, w| {
     // Pairs of products fit 16 bits, for `a` has 7.
     let pairs = _mm512_maddubs_epi16(a, w);
     _mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))
-});
-avx512!(Avx512Vnni, |sums, a, w| { _mm512_dpbusd_epi32(sums, a, w) }
+} { _mm512_add_epi32(sums, _mm512_madd_epi16(a, w)) });
+avx512!(Avx512Vnni, |sums, a, w| { _mm512_dpbusd_epi32(sums, a, w) } {
+        _mm512_dpwssd_epi32(sums, a, w)
+    }
     #[inline(always)]
     fn has_tiles(self) -> bool {
         self.has_tiles

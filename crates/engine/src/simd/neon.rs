@@ -47,9 +47,11 @@ macro_rules! neon {
                     let bytes = vmovn_s16(vcombine_s16(words, words));
                     to.cast::<u32>().write_unaligned(vget_lane_u32::<0>(vreinterpret_u32_s8(bytes)))
                 }
+                #[memory] fn store_words(to: *mut i16, x: int32x4_t) {
+                    vst1_s16(to, vmovn_s32(x))
+                }
                 fn add(a: int32x4_t, b: int32x4_t) -> int32x4_t { vaddq_s32(a, b) }
                 fn sub(a: int32x4_t, b: int32x4_t) -> int32x4_t { vsubq_s32(a, b) }
-                fn mul(a: int32x4_t, b: int32x4_t) -> int32x4_t { vmulq_s32(a, b) }
                 fn max(a: int32x4_t, b: int32x4_t) -> int32x4_t { vmaxq_s32(a, b) }
                 fn min(a: int32x4_t, b: int32x4_t) -> int32x4_t { vminq_s32(a, b) }
                 fn shift_right(x: int32x4_t, by: int32x4_t) -> int32x4_t {
@@ -65,6 +67,12 @@ macro_rules! neon {
                     vdupq_n_s32(from.cast::<i32>().read_unaligned())
                 }
                 fn dot($sums: int32x4_t, $a: int32x4_t, $w: int32x4_t) -> int32x4_t $dot
+                fn dot_words(sums: int32x4_t, a: int32x4_t, w: int32x4_t) -> int32x4_t {
+                    let (a, w) = (vreinterpretq_s16_s32(a), vreinterpretq_s16_s32(w));
+                    let (first, second) = (vuzp1q_s16(w, w), vuzp2q_s16(w, w));
+                    let sums = vmlal_lane_s16::<0>(sums, vget_low_s16(first), vget_low_s16(a));
+                    vmlal_lane_s16::<1>(sums, vget_low_s16(second), vget_low_s16(a))
+                }
                 fn dot_bytes(sums: int32x4_t, a: int32x4_t, w: int32x4_t) -> int32x4_t {
                     // There is no product of bytes with and without a sign before Armv8.6.
                     let (a, w) = (vreinterpretq_u8_s32(a), vreinterpretq_s8_s32(w));
@@ -80,7 +88,6 @@ macro_rules! neon {
                 }
                 fn splat_16(x: i16) -> int16x8_t { vdupq_n_s16(x) }
                 #[memory] fn load_16(from: *const i16) -> int16x8_t { vld1q_s16(from) }
-                #[memory] fn load_8(from: *const i8) -> int16x8_t { vmovl_s8(vld1_s8(from)) }
                 #[memory] fn store_16(to: *mut i16, x: int16x8_t) { vst1q_s16(to, x) }
                 #[memory] fn store_bytes_16(to: *mut u8, x: int16x8_t) {
                     vst1_u8(to, vqmovun_s16(x))

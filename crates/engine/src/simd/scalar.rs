@@ -28,9 +28,11 @@ impl<const TILES: bool> Simd for Scalar<TILES> {
         #[memory] fn store_bytes(to: *mut u8, x: [i32; 4]) {
             to.cast::<[u8; 4]>().write_unaligned(x.map(|x| x as u8))
         }
+        #[memory] fn store_words(to: *mut i16, x: [i32; 4]) {
+            to.cast::<[i16; 4]>().write_unaligned(x.map(|x| x as i16))
+        }
         fn add(a: [i32; 4], b: [i32; 4]) -> [i32; 4] { zip(a, b, i32::wrapping_add) }
         fn sub(a: [i32; 4], b: [i32; 4]) -> [i32; 4] { zip(a, b, i32::wrapping_sub) }
-        fn mul(a: [i32; 4], b: [i32; 4]) -> [i32; 4] { zip(a, b, i32::wrapping_mul) }
         fn max(a: [i32; 4], b: [i32; 4]) -> [i32; 4] { zip(a, b, i32::max) }
         fn min(a: [i32; 4], b: [i32; 4]) -> [i32; 4] { zip(a, b, i32::min) }
         fn shift_right(x: [i32; 4], by: [i32; 4]) -> [i32; 4] { zip(x, by, |x, by| x >> (by & 31)) }
@@ -49,12 +51,16 @@ impl<const TILES: bool> Simd for Scalar<TILES> {
                 products.into_iter().fold(sums[i], i32::wrapping_add)
             })
         }
+        fn dot_words(sums: [i32; 4], a: [i32; 4], w: [i32; 4]) -> [i32; 4] {
+            // The lower half, then the upper one.
+            from_fn(|i| {
+                let low = i32::from(a[i] as i16) * i32::from(w[i] as i16);
+                low.wrapping_add((a[i] >> 16) * (w[i] >> 16)).wrapping_add(sums[i])
+            })
+        }
         fn splat_16(x: i16) -> [i16; 8] { [x; 8] }
         #[memory] fn load_16(from: *const i16) -> [i16; 8] {
             from.cast::<[i16; 8]>().read_unaligned()
-        }
-        #[memory] fn load_8(from: *const i8) -> [i16; 8] {
-            from.cast::<[i8; 8]>().read_unaligned().map(i16::from)
         }
         #[memory] fn store_16(to: *mut i16, x: [i16; 8]) {
             to.cast::<[i16; 8]>().write_unaligned(x)

@@ -4,7 +4,7 @@ use super::{FORMAT, HASH_DIGITS, Number, START, VERSION, hash};
 use crate::compile::SCORE_MAX;
 use crate::error::Error;
 use crate::graph::{INPUTS_MAX, OUTPUTS_MAX, PLACES_MAX};
-use crate::integers::{First, Hidden, Integers, Kind, Output};
+use crate::integers::{BYTE_MAX, First, Hidden, Integers, Kind, Output, WORD_MAX};
 use crate::plan::{Forest, TreeNode};
 use crate::tabulated::{ELEMENT_MAX, Lookup};
 
@@ -82,7 +82,7 @@ impl<'a> File<'a> {
         Ok(self.tensor(name)?.1)
     }
 
-    fn one(&self, name: &str) -> Result<i32, Error> {
+    fn one<T: Number>(&self, name: &str) -> Result<T, Error> {
         match self.list(name)?[..] {
             [number] => Ok(number),
             _ => refused(format!("{name} is not one number")),
@@ -122,36 +122,36 @@ fn network(file: &File<'_>) -> Result<Integers, Error> {
         let row_of = file.list(&format!("{name}.row_of"))?;
         Ok((index(column).unwrap_or(usize::MAX), Lookup { low: 0, row_of }))
     })?;
-    let multipliers: Vec<i16> = file.list("first.multipliers")?;
-    let width = multipliers.len();
-    let (codes, kind) = if file.has("first.taps") {
+    let (shape, kind) = if file.has("first.taps") {
         let (shape, taps) = file.tensor("first.taps")?;
-        (shape.get(1).copied(), Kind::Convolution { taps, bias: file.list("first.bias")? })
+        let (bias, multipliers) = (file.list("first.bias")?, file.list("first.multipliers")?);
+        (shape, Kind::Convolution { taps, bias, multipliers })
     } else {
         let context = file.each("first.context", "", |name| {
             Ok((index(file.one(&format!("{name}.lookup"))?), file.list(&name)?))
         })?;
         let (shape, tables) = file.tensor("first.tables")?;
-        (shape.get(1).copied(), Kind::Dense { tables, context })
+        (shape, Kind::Dense { tables, context })
     };
+    let [_, codes, width] = shape[..] else { return refused("its first layer has no shape") };
     let hidden = file.each("hidden", ".weights", |name| {
         let (shape, weights) = file.tensor(&format!("{name}.weights"))?;
         let (bias, shifts): (Vec<i32>, _) =
             (file.list(&format!("{name}.bias"))?, file.list(&format!("{name}.shifts"))?);
-        Ok(Hidden { taps: shape[0], outputs: bias.len(), weights, bias, shifts })
+        let top = file.one(&format!("{name}.top"))?;
+        Ok(Hidden { taps: shape[0], outputs: bias.len(), weights, bias, shifts, top })
     })?;
     let network = Integers {
         places,
         elements: Lookup { low: file.one("elements.low")?, row_of: file.list("elements.row_of")? },
-        codes: codes.unwrap_or(0),
+        codes,
         context,
         lookups,
-        first: First { width, multipliers, kind },
+        first: First { width, top: file.one("first.top")?, kind },
         hidden,
         output: Output {
             classes,
             weights: file.list("output.weights")?,
-            multipliers: file.list("output.multipliers")?,
             shift: file.one("output.shift")?,
             lookup: index(file.one("output.lookup")?),
             scores: file.list("output.scores")?,
@@ -185,7 +185,7 @@ fn is_sound(network: &Integers) -> bool {
         }),
     };
     let is_first_sound = (1..=OUTPUTS_MAX as usize).contains(&width)
-        && first.multipliers.iter().all(|&it| it >= 0)
+        && [BYTE_MAX, WORD_MAX].contains(&first.top)
         && match &first.kind {
             Kind::Dense { tables, context } => {
                 tables.len() == places * codes * width
@@ -193,11 +193,15 @@ fn is_sound(network: &Integers) -> bool {
                         rows.len() % width == 0 && has_rows(*lookup, rows.len(), width)
                     })
             }
-            Kind::Convolution { taps, bias } => {
-                taps.len() == 3 * codes * width && bias.len() == width
+            Kind::Convolution { taps, bias, multipliers } => {
+                taps.len() == 3 * codes * width
+                    && bias.len() == width
+                    && multipliers.len() == width
+                    && multipliers.iter().all(|&it| it >= 0)
             }
         };
     let (mut inputs, mut is_by_place) = (width, matches!(first.kind, Kind::Convolution { .. }));
+    let mut from = first.top;
     let rows_of = |taps: usize, inputs: usize, is_by_place: bool| match (taps, is_by_place) {
         (1, true) => places * inputs,
         (1, false) => inputs,
@@ -206,13 +210,23 @@ fn is_sound(network: &Integers) -> bool {
     };
     let are_hidden_sound = hidden.iter().all(|layer| {
         let rows = rows_of(layer.taps, inputs, is_by_place);
+        // Bytes do not follow words, and convolutions take bytes.
+        let are_numbers_sound = (layer.top == WORD_MAX
+            || (layer.top, from) == (BYTE_MAX, BYTE_MAX))
+            && (layer.taps == 1 || from == BYTE_MAX);
         (inputs, is_by_place) = (layer.outputs, layer.taps == 3);
-        (1..=INPUTS_MAX as usize).contains(&rows)
+        let before = std::mem::replace(&mut from, layer.top);
+        are_numbers_sound
+            && (1..=INPUTS_MAX as usize).contains(&rows)
             && (1..=OUTPUTS_MAX as usize).contains(&layer.outputs)
             && layer.weights.len() == rows * layer.outputs
             && layer.shifts.len() == layer.outputs
             && layer.shifts.iter().all(|shift| (0..=24).contains(shift))
-            && layer.bias.iter().all(|bias| bias.unsigned_abs() <= 1 << 30)
+            && layer.bias.len() == layer.outputs
+            && layer.bias.iter().enumerate().all(|(column, bias)| {
+                let most = largest_sum(&layer.weights, column, layer.outputs, before);
+                most.is_some_and(|it| it + i64::from(*bias).abs() <= i64::from(i32::MAX))
+            })
     });
     let rows = rows_of(1, inputs, is_by_place);
     let classes = output.classes;
@@ -221,7 +235,7 @@ fn is_sound(network: &Integers) -> bool {
         && is_first_sound
         && are_hidden_sound
         && output.weights.len() == rows * classes
-        && output.multipliers.len() == classes
+        && from == WORD_MAX
         && output.scores.len() % classes == 0
         && has_rows(output.lookup, output.scores.len(), classes)
         && output.temperatures.len() == places + 1
@@ -229,15 +243,20 @@ fn is_sound(network: &Integers) -> bool {
         && are_scores_sound(output)
 }
 
+/// The largest sum of products in a column, if its weights fit activations up to `top`.
+fn largest_sum(weights: &[i16], column: usize, columns: usize, top: i16) -> Option<i64> {
+    let column = weights.get(column..)?.iter().step_by(columns);
+    let fits = |w: i16| top > BYTE_MAX || w.unsigned_abs() <= BYTE_MAX.unsigned_abs();
+    let product = |&w: &i16| fits(w).then(|| i64::from(top) * i64::from(w).abs());
+    column.map(product).sum()
+}
+
 fn are_scores_sound(output: &Output) -> bool {
-    let Output { classes, weights, multipliers, shift, scores, .. } = output;
+    let Output { classes, weights, shift, scores, .. } = output;
     let is_sound = |class: usize| {
-        let of_class = weights[class..].iter().step_by(*classes);
-        let sum: i64 = of_class.map(|&w| 127 * i64::from(w).abs()).sum();
-        let product = sum.checked_mul(multipliers[class].into()).unwrap_or(i64::MAX);
-        multipliers[class] >= 0
-            && product <= i64::from(i32::MAX) - (1 << (shift - 1))
-            && product >> shift <= SCORE_MAX
+        largest_sum(weights, class, *classes, WORD_MAX).is_some_and(|most| {
+            most <= i64::from(i32::MAX) - (1 << (shift - 1)) && most >> shift <= SCORE_MAX
+        })
     };
     (1..=30).contains(shift)
         && (0..*classes).all(is_sound)
