@@ -191,8 +191,7 @@ fn devices_of_a_model_share_its_network() {
     assert!(Arc::ptr_eq(&one.network, &two.network));
     let isa = one.network.isa();
     drop((one, two));
-    let again = device(&bundle, 8).network;
-    assert_eq!(again.isa(), isa);
-    let cost = again.row_ns().unwrap();
-    assert!(cost.batched > 0.0 && cost.batched < 1e6 && cost.alone < 1e6, "{cost:?}");
+    assert_eq!(device(&bundle, 8).network.isa(), isa);
+    let row_ns = native_row_ns(&bundle).unwrap();
+    assert!(row_ns > 0.0 && row_ns < 1e6, "{row_ns}");
 }
