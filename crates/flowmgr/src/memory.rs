@@ -19,8 +19,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 /// Size of a huge page.
 const HUGE: usize = 2 << 20;
 
-/// The size from which an array is worth huge pages. They are taken whole, so that the first flows
-/// of a small table, which has some ten arrays, would take as much memory as all of its flows.
+/// The size from which an array is worth huge pages. They are taken whole: with them, the first
+/// flows of a small table, which has some ten arrays, would take as much memory as a full one.
 const HUGE_FROM: usize = 8 * HUGE;
 
 /// Types for which all-zero bytes are a valid value and that need no drop.
