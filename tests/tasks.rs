@@ -518,7 +518,6 @@ fn an_explanation_says_why_a_task_was_not_asked() {
 
 #[test]
 fn a_model_asked_at_its_first_depth_only_says_what_it_says_there() {
-    let test = "a_model_asked_at_its_first_depth_only_says_what_it_says_there";
     // Flows that end before the next depth have the answer of this one, sure or not.
     let at_three = |task: Task| -> BTreeMap<u64, Answer> {
         let replay = Replay::run(&[task], &[]);
