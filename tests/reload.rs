@@ -364,7 +364,7 @@ fn a_model_that_the_engine_does_not_take_runs_on_the_cpu_or_is_refused() {
             assert_eq!(reply["model_swapped"], true);
             assert_eq!(world.swaps(), [2.0, 0.0, 0.0]);
         } else {
-            let refused = loaded.expect_code(69).stderr;
+            let refused = loaded.expect_code(78).stderr;
             assert!(refused.contains("/nowhere/libonnxruntime.so"), "{refused}");
             assert!(refused.contains(why), "{refused}");
             assert_eq!(world.swaps(), [0.0, 1.0, 0.0]);

@@ -99,14 +99,11 @@ fn check_draws_the_graph_of_the_tasks() {
     let drawn = ran(&args).expect_code(0).stdout;
     for part in [
         "\ntasks\n  protocol (protocol 2.0.0; K 3, 5, 10; native (default: native takes this \
-         model); slo 2 ms; priority 9) ─► mark \
-         0xff000000, records\n  \
-         └─► second (app-id-k10 1.0.2; K 10; native (default: native takes this model); max; \
-         priority 0) when protocol = tcp and \
-         protocol.confidence < 0.9 ─► \
-         records\n  device (iot-family 1.2.0; K 3, 10; native; slo 20 ms; priority 3) when direction \
-         = out, inside and sample = 0.5 ─► \
-         mark 0xff0000, records\n",
+         model); slo 2 ms; priority 9) ─► mark 0xff000000, records\n",
+        "  └─► second (app-id-k10 1.0.2; K 10; native (default: native takes this model); max; \
+         priority 0) when protocol = tcp and protocol.confidence < 0.9 ─► records\n",
+        "records\n  device (iot-family 1.2.0; K 3, 10; native; slo 20 ms; priority 3) when \
+         direction = out, inside and sample = 0.5 ─► mark 0xff0000, records\n",
         "\nlabels (marks of connections under the mask 0xff000000)\n  0x1000000       STUN, SIP\n",
         "\nlabels of device (marks of connections under the mask 0xff0000)\n  0x10000         \
          D-LinkCam, ",

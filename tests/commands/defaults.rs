@@ -5,6 +5,8 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Command;
 
+use serde_json::Value;
+
 use super::ran;
 use crate::common::{Finished, bundle, demo, fenxi, has_onnxruntime, root, run, skip};
 
@@ -84,7 +86,7 @@ fn what_the_engine_does_not_take_runs_on_onnx_runtime() {
     assert_eq!(summary["devices"][0]["effective"], "CPUExecutionProvider");
     assert!(summary["devices_why"][0].as_str().unwrap().starts_with(REFUSED), "{summary}");
     let labelled = summary["labels"].as_object().unwrap().values();
-    assert!(labelled.filter_map(|flows| flows.as_u64()).sum::<u64>() > 0, "{summary}");
+    assert!(labelled.filter_map(Value::as_u64).sum::<u64>() > 0, "{summary}");
     // Nor is it the user's wish where the user names the engine.
     let engine = [&args[..], &["--set", "accel.devices=[\"native\"]"]].concat();
     let refused = ran(&engine).expect_code(69).stderr;

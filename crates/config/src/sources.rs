@@ -253,7 +253,7 @@ mod tests {
             dir.path(),
             "f.toml",
             "[model]\npath = \"m\"\n[control]\nsocket = \"../s\"\nhttp = \"unix:h\"\n\
-             [device.cpu]\nprofile = \"p\"\n[accel]\nlibrary = \"/l\"",
+             [device.native]\nprofile = \"p\"\n[accel]\nlibrary = \"/l\"",
         );
         let folder = dir.path().join("conf.d");
         std::fs::create_dir(&folder).unwrap();

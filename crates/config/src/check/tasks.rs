@@ -73,7 +73,9 @@ fn number_devices(tasks: &mut [Task]) {
     };
     for device in tasks.iter_mut().flat_map(|task| &mut task.devices) {
         number(device);
-        device.otherwise.as_deref_mut().map(&mut number);
+        if let Some(otherwise) = device.otherwise.as_deref_mut() {
+            number(otherwise);
+        }
     }
 }
 
