@@ -281,10 +281,8 @@ fn compile_writes_the_network_and_its_manifest() {
         let manifest = fs::read_to_string(root().join("models").join(bundle).join("model.toml"));
         let about = &header["__metadata__"];
         assert_eq!(about["manifest"], manifest.unwrap());
-        assert_eq!(
-            (&about["version"], &about["model"].as_str().unwrap().len()),
-            (&"1".into(), &64)
-        );
+        assert_eq!(about["version"], "1");
+        assert_eq!(about["model"].as_str().unwrap().len(), 64);
     }
     let told = compile("protocol-int8", &out).expect_code(65);
     assert!(told.stderr.contains("only trees and networks with ranges"), "{}", told.stderr);

@@ -121,7 +121,7 @@ impl Network {
     pub fn from_snapshot(file: &[u8]) -> Result<Self, Error> {
         let (shape, kind) = match snapshot::read(file)? {
             Content::Network(integers) => {
-                let Integers { places, context, .. } = integers;
+                let Integers { places, context, .. } = *integers;
                 let shape =
                     Shape { channels: 1, places, context, classes: integers.output.classes };
                 (shape, Kind::of_integers(&integers))

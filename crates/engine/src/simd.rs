@@ -144,7 +144,7 @@ pub(crate) const TILE_INPUTS: usize = 64;
 /// Activations, weights and bias that matrix instructions multiply: `bias + a·weights`.
 ///
 /// # Safety
-/// `TILE_ROWS` rows of `a` have `blocks` times `TILE_INPUTS` bytes, and so many inputs have
+/// `TILE_ROWS` rows of `a` have `blocks` times `TILE_INPUTS` bytes, and as many inputs have
 /// weights. There is at least one block. Weights and bias have the columns asked for.
 pub(crate) struct Product {
     pub a: *const u8,

@@ -124,7 +124,7 @@ def ranges_keys(text):
 
 def manifest(name, version, flows, digest, confidences, min_confidence, ports, precision="fp32",
              midstream=False, hosts=None, contradiction=None, ranges=None):
-    """The text of model.toml; `ranges` are those of the network's channels, as the file has them."""
+    """The text of model.toml; `ranges` is the text of the file with the ranges of its channels."""
     input = flows.input
     lines = [
         "# Written by fenxi-train; see CARD.md.",

@@ -9,7 +9,7 @@ use crate::plan::{Forest, TreeNode};
 use crate::tabulated::{ELEMENT_MAX, Lookup};
 
 pub(crate) enum Content {
-    Network(Integers),
+    Network(Box<Integers>),
     Trees(Forest),
 }
 
@@ -17,7 +17,7 @@ pub(crate) fn read(file: &[u8]) -> Result<Content, Error> {
     let file = File::open(file)?;
     match file.has("trees.roots") {
         true => trees(&file).map(Content::Trees),
-        false => network(&file).map(Content::Network),
+        false => Ok(Content::Network(Box::new(network(&file)?))),
     }
 }
 
