@@ -12,7 +12,7 @@ use crate::plan::TreeNode;
 /// | bits | of a split | of a leaf |
 /// |---|---|---|
 /// | 32 | key of the threshold | its vector of steps |
-/// | 24 | the first child: at most the threshold | root of the next tree |
+/// | 24 | the first child: at most the threshold | itself |
 /// | 7 | feature | one behind the last, whose key is 0 |
 /// | 1 | 0 | 1 |
 #[derive(Clone, Copy)]
@@ -40,8 +40,8 @@ impl Node {
     }
 
     #[inline(always)]
-    pub fn is_leaf(self) -> usize {
-        (self.0 >> 63) as usize
+    pub fn is_leaf(self) -> bool {
+        self.0 & LEAF != 0
     }
 
     /// The node after this one, for a feature with this key.
@@ -54,8 +54,6 @@ impl Node {
 pub(super) struct Layout {
     pub nodes: Vec<u64>,
     pub roots: Vec<u32>,
-    /// A node that leads to itself.
-    pub end: u32,
     /// Each vector of steps once.
     pub leaves: Vec<u8>,
 }
@@ -67,8 +65,7 @@ struct Builder<'a> {
     trees: &'a [Vec<TreeNode>],
     width: usize,
     nodes: Vec<u64>,
-    /// Leaves, each with the number of the next tree.
-    leaves: Vec<(usize, usize)>,
+    leaves: Vec<usize>,
     vectors: HashMap<Vec<u8>, u32>,
 }
 
@@ -78,20 +75,17 @@ impl Layout {
         let mut builder = Builder { trees, width, nodes: vec![], leaves, vectors };
         let roots: Vec<u32> = (0..trees.len()).map(|tree| builder.tree(tree)).collect();
         let Builder { mut nodes, leaves, vectors, .. } = builder;
-        let end = nodes.len();
-        if end >= 1 << INDEX_BITS || features >= 1 << FEATURE_BITS {
+        if nodes.len() > 1 << INDEX_BITS || features >= 1 << FEATURE_BITS {
             return Err(Error::Bounds("the trees have too many nodes or features".into()));
         }
-        nodes.push(Node::bits(0, end as u32, features));
-        for (at, next) in leaves {
-            let next = roots.get(next).copied().unwrap_or(end as u32);
-            nodes[at] |= LEAF | Node::bits(0, next, features);
+        for at in leaves {
+            nodes[at] |= LEAF | Node::bits(0, at as u32, features);
         }
         let mut leaves = vec![0; vectors.len() * width];
         for (vector, at) in vectors {
             leaves[at as usize * width..][..width].copy_from_slice(&vector);
         }
-        Ok(Self { nodes, roots, end: end as u32, leaves })
+        Ok(Self { nodes, roots, leaves })
     }
 }
 
@@ -120,7 +114,7 @@ impl Builder<'_> {
                 steps.iter().for_each(|&(class, steps)| vector[class] = steps);
                 let next = self.vectors.len() as u32;
                 self.nodes[at] = (*self.vectors.entry(vector).or_insert(next)).into();
-                self.leaves.push((at, tree + 1));
+                self.leaves.push(at);
                 None
             }
             &TreeNode::Split { feature, threshold, below, above } => {
@@ -159,7 +153,7 @@ mod tests {
 
     /// Nodes as they are met, in words.
     #[test]
-    fn a_leaf_leads_to_the_next_tree_and_the_end_to_itself() {
+    fn a_leaf_leads_to_itself() {
         let split =
             |feature, threshold, below, above| TreeNode::Split { feature, threshold, below, above };
         let leaf = |class, steps| TreeNode::Leaf(vec![(class, steps)]);
@@ -167,26 +161,25 @@ mod tests {
             vec![split(1, 2.0, 1, 2), leaf(0, 3), split(0, -1.0, 3, 4), leaf(1, 4), leaf(0, 3)],
             vec![leaf(1, 4)],
         ];
-        let Layout { nodes, roots, end, leaves } = Layout::new(&trees, 2, 2).unwrap();
+        let Layout { nodes, roots, leaves } = Layout::new(&trees, 2, 2).unwrap();
         assert_eq!(leaves.len(), 2 * 2);
         let walk = |features: [f32; 2]| {
             let keys = [key(features[0]), key(features[1]), 0];
-            let (mut at, mut found) = (roots[0], vec![]);
-            while at != end {
-                let node = Node(nodes[at as usize]);
-                if node.is_leaf() == 1 {
-                    found.push(leaves[node.low() as usize * 2..][..2].to_vec());
+            let leaf = |&root: &u32| {
+                let (mut at, mut node) = (root, Node(nodes[root as usize]));
+                while !node.is_leaf() {
+                    at = node.next(keys[node.feature()]);
+                    node = Node(nodes[at as usize]);
                 }
-                at = node.next(keys[node.feature()]);
-            }
-            found
+                assert_eq!(node.next(keys[node.feature()]), at);
+                leaves[node.low() as usize * 2..][..2].to_vec()
+            };
+            roots.iter().map(leaf).collect::<Vec<_>>()
         };
         assert_eq!(walk([0.0, 2.0]), [[3, 0], [0, 4]]);
         assert_eq!(walk([-1.0, 2.5]), [[0, 4], [0, 4]]);
         assert_eq!(walk([-0.5, f32::NAN]), [[3, 0], [0, 4]]);
         assert_eq!(walk([f32::NEG_INFINITY, f32::INFINITY]), [[0, 4], [0, 4]]);
-        let last = Node(nodes[end as usize]);
-        assert_eq!((last.next(0), last.is_leaf()), (end, 0));
     }
 
     #[test]
