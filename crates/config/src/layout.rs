@@ -54,8 +54,8 @@ pub struct SessionPlace {
 }
 
 impl Layout {
-    /// Reads `F:A:D`, or `auto`; `None` unless that is three numbers of 1 to [`PARTS_MAX`], of which
-    /// the last two may both be 0.
+    /// Reads `F:A:D`, or `auto`; `None` unless that is three numbers of 1 to [`PARTS_MAX`], of
+    /// which the last two may both be 0.
     pub fn parse(text: &str) -> Option<Layout> {
         if text == "auto" {
             return Some(Layout::default());

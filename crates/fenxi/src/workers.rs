@@ -57,7 +57,7 @@ pub struct FlowThreads {
     /// What each worker returns when it stops; closed once all have stopped.
     pub outcomes: mpsc::Receiver<FlowOutcome>,
     pub watched: Vec<Watched<FlowSnapshot>>,
-    /// Of those that answer series at once.
+    /// The workers that answer series themselves.
     pub answering: Vec<Watched<AnalyticsSnapshot>>,
     pub lookers: Vec<Looker>,
     /// Channels that carry new settings, one per worker.
@@ -138,8 +138,9 @@ impl WorkerStart<'_> {
 pub type AnalyticsThreads = (Vec<JoinHandle<Vec<Counters>>>, Vec<Watched<AnalyticsSnapshot>>);
 
 impl WorkerStart<'_> {
-    /// Starts an analytics worker for each manager. `swaps` has the channels of model swaps. `gathers`: a replay at full speed, which waits for
-    /// larger batches instead of labelling at once.
+    /// Starts an analytics worker for each manager. `swaps` has the channels of model swaps.
+    /// `gathers`: a replay at full speed, which waits for larger batches instead of labelling at
+    /// once.
     pub fn analytics_workers(
         &self,
         managers: Vec<(Thread, Manager)>,

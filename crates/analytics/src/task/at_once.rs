@@ -15,7 +15,7 @@ const ONE: Fire = Fire { take: 1, size: 1, trigger: Trigger::Idle, more: false }
 
 impl Task {
     /// The label of a series, from the task's first device, which takes a single row and works
-    /// inside [`accel::Device::submit`]. `clock` is that of [`Slot::emitted_ns`].
+    /// inside [`accel::Device::submit`]. `clock` is the clock of [`Slot::emitted_ns`].
     pub fn answer(&mut self, asked: &Slot, labels: &dyn Labels, clock: impl Fn() -> u64) -> Label {
         let counters = &mut self.labelling.counters;
         counters.series += 1;

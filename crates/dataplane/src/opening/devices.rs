@@ -30,8 +30,8 @@ pub struct Opener<'a> {
 }
 
 impl Opener<'_> {
-    /// The sessions of one analytics manager, each with the bundle loaded and run once; the one of a
-    /// flow manager that answers at once.
+    /// The sessions of one analytics manager, each with the bundle loaded and run once; the one of
+    /// a flow manager that answers at once.
     ///
     /// # Errors
     /// A library, device or model that cannot be used.

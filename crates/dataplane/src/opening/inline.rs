@@ -14,7 +14,7 @@ use crate::Error;
 use crate::opening::session::refused;
 use crate::opening::tasks::OpenTask;
 
-/// A link of 13.4 M packets/s brings 37,300 series/s (FENXI, §6), one each so many ns.
+/// Time between two series on a link of 13.4 M packets/s and 37,300 series/s (FENXI, §6), ns.
 const SERIES_EVERY_NS: f64 = 26_800.0;
 
 /// The share of this time that labels inline may take.

@@ -21,8 +21,8 @@ pub enum FlowStep<'a> {
     },
     /// [`flowmgr::Manager::burst`].
     Burst(&'a mut [u8], &'a [Packet], u64, &'a mut Vec<Fate>),
-    /// [`flowmgr::Manager::count`] for each of these; the numbers of flows that are not known go into the
-    /// list.
+    /// [`flowmgr::Manager::count`] for each of these; the numbers of flows that are not known go
+    /// into the list.
     Count(&'a [Counted], &'a mut Vec<u32>),
     /// [`flowmgr::Manager::pass`].
     Pass(i64),

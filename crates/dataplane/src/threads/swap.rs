@@ -64,7 +64,7 @@ struct Ready {
 pub struct Ports(Vec<(Thread, SwapPort)>);
 
 impl Ports {
-    /// Takes those of one thread, in the order of its tasks.
+    /// Takes the ends of one thread, in the order of its tasks.
     pub fn take(&mut self, thread: &Thread) -> Vec<SwapPort> {
         let of_thread = self.0.extract_if(.., |(of, _)| of == thread);
         of_thread.map(|(_, port)| port).collect()

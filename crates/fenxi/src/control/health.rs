@@ -149,8 +149,8 @@ fn interfaces(away: &[&str], all: usize, least: usize) -> CheckRow {
     }
 }
 
-/// Holds if every task has a working device on every thread that serves it; devices that are down are
-/// named in any case.
+/// Holds if every task has a working device on every thread that serves it; devices that are down
+/// are named in any case.
 fn devices(collector: &Collector) -> CheckRow {
     let has_device = |it: &Watched<AnalyticsSnapshot>| {
         let mut tasks = it.latest.tasks.iter();

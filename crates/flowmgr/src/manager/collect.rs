@@ -69,8 +69,8 @@ impl<P: Part> Walk<P> {
     }
 
     /// The packet completes the series of one or several depths, as the last so far of a unit.
-    /// Sends each series that is due and not withheld, or has it answered at once. Returns whether a
-    /// label may count from this packet on: one answered at once, or by packet time any.
+    /// Sends each series that is due and not withheld, or has it answered at once. Returns whether
+    /// a label may count from this packet on: one answered at once, or by packet time any.
     fn complete(&mut self, arrival: Arrival, unit: usize) -> bool {
         let index = arrival.index;
         let mut may_count = false;

@@ -304,8 +304,8 @@ impl<P: Part> Answering<'_, P> {
         self.walk.flows.counters.verdicts.change(was, fate.verdict, u64::from(packets));
     }
 
-    /// Adds a packet that waited to the series of its flow. Returns whether an answer to them may be
-    /// there now.
+    /// Adds a packet that waited to the series of its flow. Returns whether an answer to them may
+    /// be there now.
     fn add_late(&mut self, index: u32, waiting: &Waiting) -> bool {
         if self.walk.rules.is_unasked(index) {
             return false;

@@ -310,8 +310,8 @@ impl Rules {
         true
     }
 
-    /// Whether the packet of this number in the burst, which was the last to be walked, waits for an
-    /// answer; if so, it has this verdict from now on.
+    /// Whether the packet of this number in the burst, which was the last to be walked, waits for
+    /// an answer; if so, it has this verdict from now on.
     pub fn waits_by(&mut self, at: usize, verdict: Verdict) -> bool {
         let waiting = self.asking.waiting.last_mut();
         let Some(waiting) = waiting.filter(|it| it.at as usize == at) else {

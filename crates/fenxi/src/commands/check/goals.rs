@@ -32,8 +32,8 @@ const CHECK: &str = "goal";
 pub type Measured = BTreeMap<(usize, String), Profile>;
 
 /// Judges the goals by files of profiles, by simulated devices and by what was measured; `None`:
-/// nothing was. There are no findings if no task has a goal, or none waits for a batch. Devices without a profile are named
-/// only if they should have been measured.
+/// nothing was. There are no findings if no task has a goal, or none waits for a batch. Devices
+/// without a profile are named only if they should have been measured.
 pub fn findings(tasks: &[OpenTask], measured: Option<&Measured>) -> Vec<Finding> {
     if tasks.iter().all(|task| task.is_inline) {
         return Vec::new();
