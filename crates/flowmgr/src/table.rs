@@ -110,6 +110,8 @@ pub(crate) struct Table {
     /// One bit per hashed bucket: it is not empty. So the sweep and the end skip empty buckets
     /// without reading them.
     in_use: Array<u64>,
+    /// For each word of `in_use`, the second from which on its flows are to be looked at again.
+    due_s: Array<u16>,
     /// The chains that may hold a half-open flow: all that do, and some longer ones that
     /// the hand has not looked at since.
     may_be_half_open: Chains,
@@ -139,6 +141,7 @@ impl Table {
             buckets: Array::new(buckets + pool)?,
             mask: buckets as u32 - 1,
             in_use: Array::new(buckets.div_ceil(64))?,
+            due_s: Array::new(buckets.div_ceil(64))?,
             may_be_half_open: Chains::new(buckets)?,
             half_open: 0,
             hands: Hands::new(buckets as u32),
@@ -261,6 +264,7 @@ impl Table {
             return None;
         }
         bucket.stamps[slot] = stamp;
+        self.due_s[place.head as usize / 64] = stamp;
         let half_open = bucket.half_open & 1 << slot;
         bucket.kept &= !half_open;
         Some((bucket.indices[slot], half_open != 0))
@@ -274,6 +278,7 @@ impl Table {
         self.half_open -= usize::from(bucket.half_open & bit != 0);
         bucket.half_open &= !bit;
         bucket.kept = bucket.kept & !bit | if is_lasting { bit } else { 0 };
+        self.due_s[place.head as usize / 64] = bucket.stamps[usize::from(place.slot & 7)];
         self.note_none_half_open(place.head);
     }
 
@@ -320,6 +325,7 @@ impl Table {
         self.half_open += 1;
         debug_assert!(self.half_open <= self.entries as usize, "more than there are flows");
         self.in_use[head as usize / 64] |= 1 << (head % 64);
+        self.due_s[head as usize / 64] = stamp;
         self.may_be_half_open.insert(head);
         self.assert_chain(head);
         let slot = slot as u8;
@@ -477,6 +483,37 @@ impl Table {
     /// The first hashed bucket of `from..to` that is not empty.
     pub fn in_use_from(&self, from: u32, to: u32) -> Option<u32> {
         set_from(&self.in_use, from, to)
+    }
+
+    /// The end of the group of hashed buckets that `head` belongs to: they are due together.
+    pub fn group_end(&self, head: u32) -> u32 {
+        (head / 64 * 64 + 64).min(self.buckets())
+    }
+
+    /// Whether the group of `head` is to be looked at: it has had a packet since the last look, or
+    /// the time of [`Table::put_off`] has come.
+    #[inline]
+    pub fn is_due(&self, head: u32, now_s: u16) -> bool {
+        // Both wrap, and neither is half of the range ahead of the other.
+        now_s.wrapping_sub(self.due_s[head as usize / 64]).cast_signed() >= 0
+    }
+
+    /// The group of `head` is to be looked at again at this second, unless a packet comes before.
+    pub fn put_off(&mut self, head: u32, until_s: u16) {
+        self.due_s[head as usize / 64] = until_s;
+    }
+
+    /// All groups are to be looked at.
+    pub fn make_all_due(&mut self, now_s: u16) {
+        self.due_s.fill(now_s);
+    }
+
+    /// Prefetches those of these hashed buckets that are not empty.
+    pub fn prefetch_in_use(&self, mut heads: std::ops::Range<u32>) {
+        while let Some(head) = self.in_use_from(heads.start, heads.end) {
+            prefetch(&self.buckets, head as usize);
+            heads.start = head + 1;
+        }
     }
 
     /// The first slot in use of the chain of hashed bucket `head`.

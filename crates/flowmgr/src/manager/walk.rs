@@ -101,7 +101,7 @@ impl<P: Part> Walk<P> {
             self.rules.begin_asking(&mut self.flows, packets.len());
         }
         let has_merged = self.staging.parse_and_hash(&mut self.flows, data, packets);
-        self.staging.prefetch_entries(&self.flows);
+        self.staging.prefetch_entries(&self.flows, &self.labels);
         fates.clear();
         self.walk_on(has_merged, packets, now_ns, data, fates);
         self.arrivals.burst(self.flows.clock.packet_us(), now_ns);

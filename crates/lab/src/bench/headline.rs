@@ -36,7 +36,7 @@ use super::rig::{BURST, ETHERNET, K, Rig};
 use super::senders::Senders;
 use super::series::{headline_bundle, live, manager, profiled};
 use super::templates::Templates;
-use super::threads::{joined, pin};
+use super::threads::{joined, pin, thread_s};
 use crate::cli::BenchArgs;
 use fenxi::exit::Failure;
 use fenxi::machine::Machine;
@@ -155,12 +155,6 @@ fn side_by_side(
         let (series, series_s) = joined(series);
         (packets, series, series_s)
     })
-}
-
-/// CPU time of this thread, s.
-fn thread_s() -> f64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
 fn figures(outcomes: &[Outcome]) -> Vec<Figure> {
