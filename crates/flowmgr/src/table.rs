@@ -11,6 +11,7 @@
 //! right one.
 
 use std::io;
+use std::ops::Range;
 
 use crate::memory::{Array, Pages, Zeroed};
 use crate::prefetch::prefetch;
@@ -23,6 +24,10 @@ mod victims;
 
 /// Slots in a bucket.
 const SLOTS: usize = 8;
+
+/// Hashed buckets whose flows are looked at together, see [`Table::due_in`]: those of a word of
+/// [`Table::in_use`].
+pub(crate) const BUCKETS_IN_GROUP: usize = 64;
 
 /// Buckets in a chain, at most. So a chain has room for 32 flows, and someone who can make hashes
 /// collide (the paper's hash, or a key that became known) makes a look-up a few times slower and no
@@ -485,17 +490,23 @@ impl Table {
         set_from(&self.in_use, from, to)
     }
 
-    /// The end of the group of hashed buckets that `head` belongs to: they are due together.
-    pub fn group_end(&self, head: u32) -> u32 {
-        (head / 64 * 64 + 64).min(self.buckets())
-    }
-
-    /// Whether the group of `head` is to be looked at: it has had a packet since the last look, or
-    /// the time of [`Table::put_off`] has come.
-    #[inline]
-    pub fn is_due(&self, head: u32, now_s: u16) -> bool {
+    /// Those of these hashed buckets that are in their first group to be looked at: it has had a
+    /// packet since the last look, or the time of [`Table::put_off`] has come.
+    pub fn due_in(&self, heads: Range<u32>, now_s: u16) -> Option<Range<u32>> {
         // Both wrap, and neither is half of the range ahead of the other.
-        now_s.wrapping_sub(self.due_s[head as usize / 64]).cast_signed() >= 0
+        let is_due = |&due_s: &u16| now_s.wrapping_sub(due_s).cast_signed() >= 0;
+        let groups = heads.start as usize / 64..heads.end.div_ceil(64) as usize;
+        let mut group = groups.start;
+        for line in self.due_s[groups].chunks(32) {
+            // Without a way out, so that the compiler makes a vector of it.
+            if line.iter().fold(false, |any, due_s| any | is_due(due_s)) {
+                group += line.iter().take_while(|due_s| !is_due(due_s)).count();
+                let first = group as u32 * 64;
+                return Some(first.max(heads.start)..(first + 64).min(heads.end));
+            }
+            group += line.len();
+        }
+        None
     }
 
     /// The group of `head` is to be looked at again at this second, unless a packet comes before.
@@ -509,7 +520,7 @@ impl Table {
     }
 
     /// Prefetches those of these hashed buckets that are not empty.
-    pub fn prefetch_in_use(&self, mut heads: std::ops::Range<u32>) {
+    pub fn prefetch_in_use(&self, mut heads: Range<u32>) {
         while let Some(head) = self.in_use_from(heads.start, heads.end) {
             prefetch(&self.buckets, head as usize);
             heads.start = head + 1;

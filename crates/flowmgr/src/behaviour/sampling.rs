@@ -42,23 +42,29 @@ impl Behaviours {
         }
     }
 
-    /// Samples the flows of a bucket that had a packet within the last seconds, and looks for flows
-    /// that have fallen silent; returns how many were sampled, and in how many seconds the next one
-    /// falls silent, if no packet comes.
-    pub fn sample_bucket(&mut self, flows: &mut Flows, head: u32, since_s: u16) -> (usize, u16) {
-        let (mut sampled, mut again_s) = (0, LOOK_AGAIN_S);
-        // Each flow is three lines of memory; a bucket's flows are prefetched together.
+    /// Asks for the flows of a bucket that had a packet within the last seconds; returns how many
+    /// they are.
+    pub fn prefetch_bucket(&self, flows: &Flows, head: u32, since_s: u16) -> usize {
+        let mut found = 0;
         let mut next: Option<Place> = flows.table.first_in(head);
         while let Some(place) = next {
             let occupant = flows.table.occupant(place);
             if silence_s(flows, occupant) <= since_s {
                 flows.entries.prefetch_all(occupant.index);
                 crate::prefetch::prefetch(&self.states, occupant.index as usize);
-                sampled += 1;
+                found += 1;
             }
             next = flows.table.next_after(place);
         }
-        next = flows.table.first_in(head);
+        found
+    }
+
+    /// Samples the flows of a bucket that had a packet within the last seconds, and looks for flows
+    /// that have fallen silent. Returns in how many seconds the next one falls silent, if no packet
+    /// comes.
+    pub fn sample_bucket(&mut self, flows: &mut Flows, head: u32, since_s: u16) -> u16 {
+        let mut again_s = LOOK_AGAIN_S;
+        let mut next: Option<Place> = flows.table.first_in(head);
         while let Some(place) = next {
             let occupant = flows.table.occupant(place);
             if silence_s(flows, occupant) <= since_s {
@@ -75,7 +81,7 @@ impl Behaviours {
             }
             next = flows.table.next_after(place);
         }
-        (sampled, again_s)
+        again_s
     }
 
     /// Whether a flow has become idle within the last `since_s` seconds. A half-open flow is never

@@ -19,7 +19,7 @@ pub fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     }
 }
 
-/// CPU time of the calling thread, s.
+/// CPU time of this thread, s: other processes on the core do not count.
 pub fn thread_s() -> f64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
