@@ -283,7 +283,7 @@ impl Table {
         self.half_open -= usize::from(bucket.half_open & bit != 0);
         bucket.half_open &= !bit;
         bucket.kept = bucket.kept & !bit | if is_lasting { bit } else { 0 };
-        self.due_s[place.head as usize / 64] = bucket.stamps[usize::from(place.slot & 7)];
+        self.make_due(place);
         self.note_none_half_open(place.head);
     }
 
@@ -335,6 +335,11 @@ impl Table {
         self.assert_chain(head);
         let slot = slot as u8;
         Some((Place { head, bucket, slot }, index))
+    }
+
+    /// The free entry that the `ahead`-th flow from now on takes, from 1, unless one ends before.
+    pub fn free_ahead(&self, ahead: usize) -> Option<u32> {
+        self.entries_free.len().checked_sub(ahead).map(|at| self.entries_free[at])
     }
 
     fn take_entry(&mut self) -> Option<u32> {
@@ -512,6 +517,11 @@ impl Table {
     /// The group of `head` is to be looked at again at this second, unless a packet comes before.
     pub fn put_off(&mut self, head: u32, until_s: u16) {
         self.due_s[head as usize / 64] = until_s;
+    }
+
+    /// The group of a flow is to be looked at.
+    pub fn make_due(&mut self, place: Place) {
+        self.due_s[place.head as usize / 64] = self.occupant(place).stamp;
     }
 
     /// All groups are to be looked at.

@@ -4,9 +4,8 @@
 use std::num::NonZeroU32;
 
 use super::Packet;
-use crate::config::{BURST_MAX, Effect};
+use crate::config::BURST_MAX;
 use crate::flows::Flows;
-use crate::labels::Labels;
 use crate::prefetch::prefetch;
 use crate::verdict::Verdict;
 use crate::wire::{self, Headers};
@@ -52,19 +51,13 @@ impl Staging {
         gso != 0
     }
 
-    /// Stage two: prefetches the entry that each packet most likely needs. By packet time a packet
-    /// asks which depths' answers count for it.
+    /// Stage two: prefetches the entry that each packet most likely needs.
     #[inline]
-    pub fn prefetch_entries(&mut self, flows: &Flows, labels: &Labels) {
-        let needs_depths = flows.effect != Effect::Arrival && labels.kept.has_deeper();
+    pub fn prefetch_entries(&mut self, flows: &Flows) {
         for staged in self.staged.iter_mut().filter(|staged| staged.headers.is_ok()) {
             if let Some((slot, index)) = flows.table.guess(staged.hash) {
                 staged.guess = Some(slot);
                 flows.entries.prefetch(index);
-                if needs_depths {
-                    flows.entries.prefetch_words(index);
-                    labels.kept.prefetch(index);
-                }
             }
         }
     }

@@ -28,7 +28,8 @@ pub struct BenchArgs {
     /// walk, headline, policy-walk, policy-adding: capture whose flows the mix is made of
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
-    /// analytics (several), latency, headline: model bundle to use instead of the shipped ones
+    /// walk (several), analytics (several), latency, headline: model bundle to use instead of the
+    /// shipped ones
     #[arg(long = "model", value_name = "DIR")]
     pub models: Vec<PathBuf>,
     /// headline: flow workers that answer series themselves, each on a core of its own; by default
