@@ -102,7 +102,7 @@ impl Rig {
         let sets = [
             format!("flow.max_flows={}", table.entries),
             format!("flow.buckets={}", table.buckets),
-            format!("flow.idle_timeout=\"{}s\"", table.idle_timeout_s),
+            format!("flow.idle_timeout_s={}", table.idle_timeout_s),
         ];
         let config = Config::load(None, &sets)?;
         let mut tasks = OpenTask::open_all(&config, Some(model))?;
