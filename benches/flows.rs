@@ -42,8 +42,9 @@ pub fn config(k: usize, entries: usize) -> Config {
 pub fn label_all(ring: &mut Consumer<Slot>, labels: &dyn Labels) -> (usize, usize) {
     let waiting = ring.waiting();
     let mut labelled = 0;
-    for flow in (0..waiting).map(|i| ring.get(i).flow) {
-        let decided = labels.word(0, flow.index).decide(flow.generation, LABEL);
+    for slot in (0..waiting).map(|i| ring.get(i)) {
+        let (depth, flow) = (slot.series.task, slot.flow);
+        let decided = labels.word(depth, flow.index).decide(flow.generation, LABEL);
         labelled += usize::from(decided.is_ok());
     }
     ring.release(waiting);

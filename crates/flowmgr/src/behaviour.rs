@@ -19,6 +19,8 @@ use crate::part::{First, Part};
 
 mod sampling;
 
+pub(crate) use sampling::LOOK_AGAIN_S;
+
 /// What a flow does, by its counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]

@@ -182,11 +182,18 @@ impl Entries {
         prefetch(&self.shared.entries, index as usize);
     }
 
-    /// Asks for both lines of an entry.
+    /// Asks for both lines of an entry, and for what its counters run ahead by.
     #[inline]
     pub fn prefetch_all(&self, index: u32) {
         self.prefetch(index);
         prefetch(&self.cold, index as usize);
+        prefetch(&self.ahead, index as usize);
+    }
+
+    /// Asks for the label words beyond the first.
+    #[inline]
+    pub fn prefetch_words(&self, index: u32) {
+        prefetch(&self.shared.others, index as usize * self.shared.other_depths);
     }
 
     /// The label word of the first depth.

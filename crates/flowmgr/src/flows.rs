@@ -249,6 +249,7 @@ impl Flows {
             Step::Near => {}
             // Time jumped so far that stamps say nothing: every flow that can be over is.
             Step::Jump => {
+                self.table.make_all_due(self.clock.second());
                 self.end_in_buckets(0..self.table.buckets(), Flows::is_over_after_jump);
             }
             Step::Rebased => self.counters.clock_rebased += 1,
@@ -257,6 +258,9 @@ impl Flows {
 
     /// Ends the flows of these buckets that are over.
     pub fn end_over(&mut self, heads: Range<u32>) {
+        // The next ones, which the sweep comes to soon.
+        let ahead = heads.end..(heads.end + heads.len() as u32).min(self.table.buckets());
+        self.table.prefetch_in_use(ahead);
         self.end_in_buckets(heads, Flows::is_over);
     }
 

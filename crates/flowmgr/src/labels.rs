@@ -43,6 +43,10 @@ impl Part for Labels {
     fn report(&mut self, index: u32, _: &Counts) {
         self.kept.report(index);
     }
+
+    fn prefetch(&self, index: u32) {
+        self.kept.prefetch(index);
+    }
 }
 
 impl Labels {

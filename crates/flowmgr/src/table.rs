@@ -11,6 +11,7 @@
 //! right one.
 
 use std::io;
+use std::ops::Range;
 
 use crate::memory::{Array, Pages, Zeroed};
 use crate::prefetch::prefetch;
@@ -23,6 +24,10 @@ mod victims;
 
 /// Slots in a bucket.
 const SLOTS: usize = 8;
+
+/// Hashed buckets whose flows are looked at together, see [`Table::due_in`]: those of a word of
+/// [`Table::in_use`].
+pub(crate) const BUCKETS_IN_GROUP: usize = 64;
 
 /// Buckets in a chain, at most. So a chain has room for 32 flows, and someone who can make hashes
 /// collide (the paper's hash, or a key that became known) makes a look-up a few times slower and no
@@ -110,6 +115,8 @@ pub(crate) struct Table {
     /// One bit per hashed bucket: it is not empty. So the sweep and the end skip empty buckets
     /// without reading them.
     in_use: Array<u64>,
+    /// For each word of `in_use`, the second from which on its flows are to be looked at again.
+    due_s: Array<u16>,
     /// The chains that may hold a half-open flow: all that do, and some longer ones that
     /// the hand has not looked at since.
     may_be_half_open: Chains,
@@ -139,6 +146,7 @@ impl Table {
             buckets: Array::new(buckets + pool)?,
             mask: buckets as u32 - 1,
             in_use: Array::new(buckets.div_ceil(64))?,
+            due_s: Array::new(buckets.div_ceil(64))?,
             may_be_half_open: Chains::new(buckets)?,
             half_open: 0,
             hands: Hands::new(buckets as u32),
@@ -261,6 +269,7 @@ impl Table {
             return None;
         }
         bucket.stamps[slot] = stamp;
+        self.due_s[place.head as usize / 64] = stamp;
         let half_open = bucket.half_open & 1 << slot;
         bucket.kept &= !half_open;
         Some((bucket.indices[slot], half_open != 0))
@@ -274,6 +283,7 @@ impl Table {
         self.half_open -= usize::from(bucket.half_open & bit != 0);
         bucket.half_open &= !bit;
         bucket.kept = bucket.kept & !bit | if is_lasting { bit } else { 0 };
+        self.make_due(place);
         self.note_none_half_open(place.head);
     }
 
@@ -320,10 +330,16 @@ impl Table {
         self.half_open += 1;
         debug_assert!(self.half_open <= self.entries as usize, "more than there are flows");
         self.in_use[head as usize / 64] |= 1 << (head % 64);
+        self.due_s[head as usize / 64] = stamp;
         self.may_be_half_open.insert(head);
         self.assert_chain(head);
         let slot = slot as u8;
         Some((Place { head, bucket, slot }, index))
+    }
+
+    /// The free entry that the `ahead`-th flow from now on takes, from 1, unless one ends before.
+    pub fn free_ahead(&self, ahead: usize) -> Option<u32> {
+        self.entries_free.len().checked_sub(ahead).map(|at| self.entries_free[at])
     }
 
     fn take_entry(&mut self) -> Option<u32> {
@@ -477,6 +493,48 @@ impl Table {
     /// The first hashed bucket of `from..to` that is not empty.
     pub fn in_use_from(&self, from: u32, to: u32) -> Option<u32> {
         set_from(&self.in_use, from, to)
+    }
+
+    /// Those of these hashed buckets that are in their first group to be looked at: it has had a
+    /// packet since the last look, or the time of [`Table::put_off`] has come.
+    pub fn due_in(&self, heads: Range<u32>, now_s: u16) -> Option<Range<u32>> {
+        // Both wrap, and neither is half of the range ahead of the other.
+        let is_due = |&due_s: &u16| now_s.wrapping_sub(due_s).cast_signed() >= 0;
+        let groups = heads.start as usize / 64..heads.end.div_ceil(64) as usize;
+        let mut group = groups.start;
+        for line in self.due_s[groups].chunks(32) {
+            // Without a way out, so that the compiler makes a vector of it.
+            if line.iter().fold(false, |any, due_s| any | is_due(due_s)) {
+                group += line.iter().take_while(|due_s| !is_due(due_s)).count();
+                let first = group as u32 * 64;
+                return Some(first.max(heads.start)..(first + 64).min(heads.end));
+            }
+            group += line.len();
+        }
+        None
+    }
+
+    /// The group of `head` is to be looked at again at this second, unless a packet comes before.
+    pub fn put_off(&mut self, head: u32, until_s: u16) {
+        self.due_s[head as usize / 64] = until_s;
+    }
+
+    /// The group of a flow is to be looked at.
+    pub fn make_due(&mut self, place: Place) {
+        self.due_s[place.head as usize / 64] = self.occupant(place).stamp;
+    }
+
+    /// All groups are to be looked at.
+    pub fn make_all_due(&mut self, now_s: u16) {
+        self.due_s.fill(now_s);
+    }
+
+    /// Prefetches those of these hashed buckets that are not empty.
+    pub fn prefetch_in_use(&self, mut heads: Range<u32>) {
+        while let Some(head) = self.in_use_from(heads.start, heads.end) {
+            prefetch(&self.buckets, head as usize);
+            heads.start = head + 1;
+        }
     }
 
     /// The first slot in use of the chain of hashed bucket `head`.

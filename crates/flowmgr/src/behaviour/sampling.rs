@@ -13,6 +13,9 @@ pub(super) const CHANGED_MAX: usize = 2 * crate::table::CHAIN_SLOTS;
 /// fallen silent.
 const SWEEP_SLACK_S: u16 = 3;
 
+/// The longest time until a group of buckets is looked at again: stamps wrap.
+pub const LOOK_AGAIN_S: u16 = 1 << 14;
+
 impl Behaviours {
     /// A flow's byte counter has carried `times` times: either the flow crosses the bound, or its
     /// counters are set to carry again where it may.
@@ -39,22 +42,29 @@ impl Behaviours {
         }
     }
 
-    /// Samples the flows of a bucket that had a packet within the last seconds, and looks for flows
-    /// that have fallen silent; returns how many were sampled.
-    pub fn sample_bucket(&mut self, flows: &mut Flows, head: u32, since_s: u16) -> usize {
-        let mut sampled = 0;
-        // Each flow is three lines of memory; a bucket's flows are prefetched together.
+    /// Asks for the flows of a bucket that had a packet within the last seconds; returns how many
+    /// they are.
+    pub fn prefetch_bucket(&self, flows: &Flows, head: u32, since_s: u16) -> usize {
+        let mut found = 0;
         let mut next: Option<Place> = flows.table.first_in(head);
         while let Some(place) = next {
             let occupant = flows.table.occupant(place);
             if silence_s(flows, occupant) <= since_s {
                 flows.entries.prefetch_all(occupant.index);
                 crate::prefetch::prefetch(&self.states, occupant.index as usize);
-                sampled += 1;
+                found += 1;
             }
             next = flows.table.next_after(place);
         }
-        next = flows.table.first_in(head);
+        found
+    }
+
+    /// Samples the flows of a bucket that had a packet within the last seconds, and looks for flows
+    /// that have fallen silent. Returns in how many seconds the next one falls silent, if no packet
+    /// comes.
+    pub fn sample_bucket(&mut self, flows: &mut Flows, head: u32, since_s: u16) -> u16 {
+        let mut again_s = LOOK_AGAIN_S;
+        let mut next: Option<Place> = flows.table.first_in(head);
         while let Some(place) = next {
             let occupant = flows.table.occupant(place);
             if silence_s(flows, occupant) <= since_s {
@@ -65,9 +75,13 @@ impl Behaviours {
                 let step = self.fall_silent(index, &flows.entries.counts(index));
                 self.take_step(flows, index, step);
             }
+            let left_s = self.bounds.idle_s.saturating_sub(silence_s(flows, occupant));
+            if left_s > 0 && !occupant.is_half_open {
+                again_s = again_s.min(left_s);
+            }
             next = flows.table.next_after(place);
         }
-        sampled
+        again_s
     }
 
     /// Whether a flow has become idle within the last `since_s` seconds. A half-open flow is never

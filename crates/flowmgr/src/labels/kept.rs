@@ -10,6 +10,7 @@ use cring::LabelWord;
 use crate::entry::{Entries, LABEL_NOT_EMITTED};
 use crate::ids::DepthId;
 use crate::memory::{Array, Zeroed};
+use crate::prefetch::prefetch;
 
 /// What a flow keeps for one depth beyond the first of all, apart from the label word.
 #[derive(Clone, Copy, Debug, Default)]
@@ -85,6 +86,13 @@ impl Kept {
     #[inline]
     pub fn has_deeper(&self) -> bool {
         self.counts[1] > 0
+    }
+
+    /// Asks for what is kept of a flow.
+    #[inline]
+    pub fn prefetch(&self, index: u32) {
+        prefetch(&self.others, index as usize * self.counts[0]);
+        prefetch(&self.deeper, index as usize * self.counts[1]);
     }
 
     #[inline]

@@ -1,9 +1,16 @@
 //! Behaviours in the walk and between bursts, and who learns of a change.
 
+use std::ops::Range;
+
 use super::walk::Walk;
+use crate::behaviour::LOOK_AGAIN_S;
 use crate::config::Effect;
 use crate::entry::Carry;
 use crate::part::Part;
+use crate::table::BUCKETS_IN_GROUP;
+
+/// Groups of buckets that are sampled at a time.
+const GROUPS_AT_ONCE: usize = 16;
 
 impl<P: Part> Walk<P> {
     /// Takes what a counter of the hot line cannot hold: once in 255 packets, in 16 MiB, and where
@@ -29,16 +36,65 @@ impl<P: Part> Walk<P> {
     }
 
     /// Samples the flows of these buckets, see [`crate::behaviour`]; returns how many it looked at.
-    pub fn sample_buckets(&mut self, mut heads: std::ops::Range<u32>, since_s: u16) -> usize {
-        let mut sampled = 0;
+    /// Most groups of buckets have had no packet since the last time, and no flow that falls silent
+    /// now: they are passed over. The trips to memory of several groups overlap.
+    pub fn sample_buckets(&mut self, mut heads: Range<u32>, since_s: u16) -> usize {
+        let (mut sampled, now_s) = (0, self.flows.clock.second());
+        if since_s >= LOOK_AGAIN_S {
+            self.flows.table.make_all_due(now_s);
+        }
+        let mut groups: [Range<u32>; GROUPS_AT_ONCE] = Default::default();
+        while !heads.is_empty() {
+            let mut due = 0;
+            while due < GROUPS_AT_ONCE
+                && !heads.is_empty()
+                && let Some(group) = self.flows.table.due_in(heads.clone(), now_s)
+            {
+                heads.start = group.end;
+                self.flows.table.prefetch_in_use(group.clone());
+                groups[due] = group;
+                due += 1;
+            }
+            if due < GROUPS_AT_ONCE {
+                heads.start = heads.end;
+            }
+            for group in &groups[..due] {
+                sampled += self.prefetch_group(group.clone(), since_s);
+            }
+            for group in &groups[..due] {
+                let again_s = self.sample_group(group.clone(), since_s);
+                if group.len() == BUCKETS_IN_GROUP {
+                    self.flows.table.put_off(group.start, now_s.wrapping_add(again_s));
+                }
+            }
+        }
+        sampled
+    }
+
+    /// Asks for the flows of a group that are to be sampled; returns how many they are.
+    fn prefetch_group(&self, mut heads: Range<u32>, since_s: u16) -> usize {
+        let mut found = 0;
+        while let (Some(head), Some(behaviours)) =
+            (self.flows.table.in_use_from(heads.start, heads.end), &self.behaviours)
+        {
+            found += behaviours.prefetch_bucket(&self.flows, head, since_s);
+            heads.start = head + 1;
+        }
+        found
+    }
+
+    /// Samples a group; returns in how many seconds the next of its flows falls silent.
+    fn sample_group(&mut self, mut heads: Range<u32>, since_s: u16) -> u16 {
+        let mut again_s = LOOK_AGAIN_S;
         while let (Some(head), Some(behaviours)) =
             (self.flows.table.in_use_from(heads.start, heads.end), &mut self.behaviours)
         {
-            sampled += behaviours.sample_bucket(&mut self.flows, head, since_s);
+            let falls_silent_s = behaviours.sample_bucket(&mut self.flows, head, since_s);
+            again_s = again_s.min(falls_silent_s);
             self.ask_for_changes(false);
             heads.start = head + 1;
         }
-        sampled
+        again_s
     }
 
     /// Asks for the rules of flows whose behaviour has changed. `in_walk`: a packet of the flow is

@@ -69,6 +69,7 @@ impl<P: Part> Walk<P> {
 
 /// Notes that the flow was last heard of at `last_us`, unless packets came since.
 fn note_last(flows: &mut Flows, place: Place, index: u32, last_us: i64) {
+    flows.table.make_due(place);
     let hot = flows.entries.hot_mut(index);
     if last_us <= hot.last_us {
         return;

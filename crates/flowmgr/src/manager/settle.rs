@@ -316,6 +316,7 @@ impl<P: Part> Settling<'_, P> {
     fn prefetch_ended(&self, events: std::ops::Range<usize>) {
         for number in events {
             if let Some(Event::Ended { occupant, .. }) = self.walk.flows.outbox.events.get(number) {
+                self.walk.flows.entries.prefetch_words(occupant.index);
                 each_part!(self.walk, prefetch(occupant.index));
             }
         }

@@ -11,6 +11,7 @@ use crate::arrival::Arrivals;
 use crate::behaviour::{Behaviour, Behaviours};
 use crate::config::BURST_MAX;
 use crate::config::Config;
+use crate::config::Effect;
 use crate::entry::STATE_EMITTED;
 use crate::flows::Flows;
 use crate::kernel_counts::CountedSoFar;
@@ -102,12 +103,35 @@ impl<P: Part> Walk<P> {
         }
         let has_merged = self.staging.parse_and_hash(&mut self.flows, data, packets);
         self.staging.prefetch_entries(&self.flows);
+        // Live, the usual packet is of a flow with a label, and needs only its hot line.
+        if self.flows.effect != Effect::Arrival {
+            self.prefetch_parts();
+        }
         fates.clear();
         self.walk_on(has_merged, packets, now_ns, data, fates);
         self.arrivals.burst(self.flows.clock.packet_us(), now_ns);
         self.sweep_owed();
         debug_assert!(fates.len() == packets.len() || self.rules.must_stop(&self.flows));
         self.series.publish();
+    }
+
+    /// By packet time: prefetches all that is kept of the packets' flows, and of those that begin.
+    fn prefetch_parts(&self) {
+        let mut begun = 0;
+        for staged in self.staging.staged.iter().filter(|staged| staged.headers.is_ok()) {
+            let index = match self.flows.table.guess(staged.hash) {
+                Some((_, index)) => Some(index),
+                None => {
+                    begun += 1;
+                    self.flows.table.free_ahead(begun)
+                }
+            };
+            if let Some(index) = index {
+                self.flows.entries.prefetch_all(index);
+                self.flows.entries.prefetch_words(index);
+                each_part!(self, prefetch(index));
+            }
+        }
     }
 
     /// Stage three, from the first packet that has no fate yet.

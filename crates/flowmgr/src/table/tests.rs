@@ -418,3 +418,28 @@ fn a_chain_is_bounded_and_other_buckets_go_on() {
     table.remove(place);
     assert!(table.insert(98, 0), "what ends makes room");
 }
+
+#[test]
+fn a_group_is_due_after_a_packet_and_when_its_time_has_come() {
+    let mut keyed = Keyed::new(256, 16, |key| key);
+    // In the groups 1 and 3 of four; the clock is about to wrap.
+    let now = u16::MAX - 1;
+    keyed.table.make_all_due(now);
+    assert!(keyed.insert(70, now) && keyed.insert(200, now));
+    for head in (0..256).step_by(64) {
+        assert_eq!(keyed.table.due_in(head..256, now), Some(head..head + 64));
+        keyed.table.put_off(head, now.wrapping_add(10));
+    }
+    assert_eq!(keyed.table.due_in(0..256, now.wrapping_add(9)), None);
+    let place = keyed.find(70).unwrap();
+    keyed.table.touch_if(place, now.wrapping_add(3), |_| true);
+    let later = now.wrapping_add(4);
+    assert_eq!(keyed.table.due_in(0..256, later), Some(64..128));
+    // A part of a group.
+    assert_eq!(keyed.table.due_in(100..110, later), Some(100..110));
+    assert_eq!(keyed.table.due_in(128..256, later), None);
+    assert_eq!(keyed.table.due_in(130..256, now.wrapping_add(10)), Some(130..192));
+    keyed.table.put_off(64, now.wrapping_add(10));
+    keyed.table.make_due(keyed.find(200).unwrap());
+    assert_eq!(keyed.table.due_in(0..256, later), Some(192..256));
+}

@@ -14,6 +14,7 @@ use fenxi::machine::Machine;
 
 use super::report::{Figure, Report};
 use super::rounds::{Rates, try_interleave};
+use super::threads::thread_s;
 use crate::cli::BenchArgs;
 use crate::rng::Rng;
 use config::Config;
@@ -130,10 +131,4 @@ impl Race {
         }
         figures
     }
-}
-
-/// CPU time of this thread, s: other processes on the core do not count.
-fn thread_s() -> f64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }

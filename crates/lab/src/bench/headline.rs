@@ -1,5 +1,5 @@
 //! An average 100 Gb/s link of the paper through a flow worker and an analytics worker, a core
-//! each.
+//! each; or through flow workers that answer their series themselves, a core each.
 //!
 //! The packets are drawn as in [`super::mix`] and written to memory before the clock starts:
 //! headers as a tap with a snap length keeps them, and the moment at which each is due. Then both
@@ -14,8 +14,9 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,7 @@ use accel::Bundle;
 use analytics::{Policy, RingInput};
 use dataplane::clock::Clock;
 use dataplane::flow_worker::{FlowWorker, Hooks, Limits, Parts};
+use dataplane::inline::FlowManager;
 use dataplane::run::Run;
 use dataplane::sink::Sink;
 use flowmgr::Effect;
@@ -34,9 +36,9 @@ use super::mix::{PACKETS_PER_S, START_S, prepare, share, table, templates};
 use super::report::{Figure, Report};
 use super::rig::{BURST, ETHERNET, K, Rig};
 use super::senders::Senders;
-use super::series::{headline_bundle, live, manager, profiled};
+use super::series::{headline_bundle, inline_models, live, manager, profiled};
 use super::templates::Templates;
-use super::threads::{joined, pin};
+use super::threads::{joined, pin, thread_s};
 use crate::cli::BenchArgs;
 use fenxi::exit::Failure;
 use fenxi::machine::Machine;
@@ -60,16 +62,22 @@ const BAR_MS: f64 = 10.0;
 /// Measures it `--seconds` / [`HELD_S`] times, each time from a table in the state after minutes
 /// of such traffic.
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
-    let bundle = headline_bundle(args)?;
     let turns = (args.seconds / HELD_S).round().max(1.0) as usize;
-    let (capture, entries) = (args.capture.as_deref(), args.entries.unwrap_or(1 << 22));
-    let outcomes = (0..turns).map(|_| turn(capture, &bundle, entries));
+    let entries = args.entries.unwrap_or(1 << 22);
+    let templates = templates(args.capture.as_deref())?;
+    let one = || match args.workers {
+        Some(workers) => {
+            let model = inline_models(args)?.swap_remove(0);
+            turn_inline(&templates, &model, entries, (workers.into(), args.links))
+        }
+        None => turn(&templates, &headline_bundle(args)?, entries, args.links),
+    };
+    let outcomes = (0..turns).map(|_| one());
     let outcomes = outcomes.collect::<Result<Vec<Outcome>, Failure>>()?;
     let pages = outcomes.first().map_or(flowmgr::Pages::Plain, |it| it.pages);
     Ok(Report {
         bench: "headline",
-        title: "An average 100 Gb/s link from memory: one flow worker, one analytics worker, a \
-            core each",
+        title: "An average 100 Gb/s link from memory, a core for each worker",
         x: "",
         machine: Machine::here(pages),
         figures: figures(&outcomes),
@@ -91,33 +99,23 @@ struct Outcome {
     labelled_us: Histogram<u64>,
 }
 
-fn turn(capture: Option<&Path>, bundle: &Bundle, entries: usize) -> Result<Outcome, Failure> {
-    let templates = templates(capture)?;
+fn turn(
+    templates: &Templates,
+    bundle: &Bundle,
+    entries: usize,
+    links: f64,
+) -> Result<Outcome, Failure> {
     let mut rig = Rig::new(table(entries))?;
-    let mut senders = prepare(&mut rig, &templates, share(entries));
+    let mut senders = prepare(&mut rig, templates, share(entries) * links);
     let (give, seen) = channel();
-    let link = Link::held(&templates, &mut senders, share(entries), give);
-    drop(templates);
+    let link = Link::held(templates, &mut senders, (share(entries) * links, HELD_S), give);
     let (pages, before) = (rig.pages(), rig.manager.counters().clone());
     let (flow_manager, series, labels) = rig.into_parts();
     let inlet = RingInput { series, labels };
     let analytics = manager(GOAL, K, inlet, vec![profiled(bundle, CAP)?])?;
     let run = live::run_of_one();
     let counted = Arc::new(AtomicU64::new(0));
-    let worker = FlowWorker::new(Parts {
-        number: 0,
-        manager: flow_manager,
-        effect: Effect::Arrival,
-        ports: vec![Box::new(link)],
-        flows_belong_to_ports: false,
-        egress: None,
-        sinks: vec![Box::new(Labels(counted.clone()))],
-        clock: Clock::Packets,
-        hooks: Hooks::default(),
-        rules: None,
-        run: run.clone(),
-        limits: Limits { burst: BURST, handover: Duration::ZERO, give_up_after: Duration::MAX },
-    });
+    let worker = worker(flow_manager, link, &counted, &run);
     let (after, analytics, analytics_s) = side_by_side(worker, analytics, run);
     Ok(Outcome {
         pages,
@@ -129,6 +127,90 @@ fn turn(capture: Option<&Path>, bundle: &Bundle, entries: usize) -> Result<Outco
         analytics_s,
         labelled_us: analytics.time_to_label_us(),
     })
+}
+
+fn worker(manager: FlowManager, link: Link, labels: &Arc<AtomicU64>, run: &Arc<Run>) -> FlowWorker {
+    FlowWorker::new(Parts {
+        number: 0,
+        manager,
+        effect: Effect::Arrival,
+        ports: vec![Box::new(link)],
+        flows_belong_to_ports: false,
+        egress: None,
+        sinks: vec![Box::new(Labels(labels.clone()))],
+        clock: Clock::Packets,
+        hooks: Hooks::default(),
+        rules: None,
+        run: run.clone(),
+        limits: Limits { burst: BURST, handover: Duration::ZERO, give_up_after: Duration::MAX },
+    })
+}
+
+/// The same with so many flow workers that answer their series themselves; each gets an equal share
+/// of so many links.
+fn turn_inline(
+    templates: &Templates,
+    model: &Path,
+    entries: usize,
+    (workers, links): (usize, f64),
+) -> Result<Outcome, Failure> {
+    let share = share(entries) * links / workers as f64;
+    let together = Barrier::new(workers);
+    let one = |number: usize| {
+        pin(number);
+        let prepared = || {
+            let mut rig = Rig::of_model(table(entries), model, true)?;
+            let mut senders = prepare(&mut rig, templates, share);
+            let (give, seen) = channel();
+            // Two links for half as long take as much memory as one.
+            let held_s = HELD_S / links.max(1.0);
+            Ok((rig, Link::held(templates, &mut senders, (share, held_s), give), seen))
+        };
+        let prepared: Result<(Rig, Link, Receiver<Seen>), Failure> = prepared();
+        together.wait();
+        let (rig, link, seen) = prepared?;
+        let (pages, before) = (rig.pages(), rig.manager.counters().clone());
+        let counted = Arc::new(AtomicU64::new(0));
+        let worked = worker(rig.into_parts().0, link, &counted, &live::run_of_one()).run();
+        let (after, tasks) = (worked.counters, worked.tasks);
+        Ok(Outcome {
+            pages,
+            seen: seen.recv().map_err(|error| Failure::software(error.to_string()))?,
+            shed: tasks.iter().map(|it| it.shed() + it.failed()).sum(),
+            flows: after.flows_begun.total() - before.flows_begun.total(),
+            series: after.series_emitted() - before.series_emitted(),
+            labels: counted.load(Ordering::Relaxed),
+            analytics_s: 0.0,
+            labelled_us: tasks[0].time_to_label_us(),
+        })
+    };
+    let one = &one;
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..workers).map(|number| scope.spawn(move || one(number))).collect();
+        let outcomes = threads.into_iter().map(joined);
+        outcomes
+            .reduce(|all, one| Ok(all?.with(&one?)))
+            .unwrap_or_else(|| unreachable!("no worker"))
+    })
+}
+
+impl Outcome {
+    /// With what another worker did meanwhile.
+    fn with(mut self, other: &Outcome) -> Outcome {
+        self.seen.seconds = self.seen.seconds.max(other.seen.seconds);
+        self.seen.packets += other.seen.packets;
+        self.seen.bursts += other.seen.bursts;
+        self.seen.lost += other.seen.lost;
+        self.seen.busy_s = self.seen.busy_s.max(other.seen.busy_s);
+        self.shed += other.shed;
+        self.flows += other.flows;
+        self.series += other.series;
+        self.labels += other.labels;
+        // Both have the same bounds.
+        let _ = self.seen.waited_us.add(&other.seen.waited_us);
+        let _ = self.labelled_us.add(&other.labelled_us);
+        self
+    }
 }
 
 /// Both workers on cores of their own; what each counted, and the CPU time of the analytics
@@ -155,12 +237,6 @@ fn side_by_side(
         let (series, series_s) = joined(series);
         (packets, series, series_s)
     })
-}
-
-/// CPU time of this thread, s.
-fn thread_s() -> f64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
 fn figures(outcomes: &[Outcome]) -> Vec<Figure> {
@@ -244,13 +320,18 @@ struct Link {
 const UNIT: usize = 32;
 
 impl Link {
-    /// Draws the traffic of [`HELD_S`].
-    fn held(templates: &Templates, senders: &mut Senders, share: f64, give: Sender<Seen>) -> Link {
-        let packets = (PACKETS_PER_S * share * HELD_S * 1.1) as usize;
+    /// Draws the traffic of so many seconds at a share of the link's rate.
+    fn held(
+        templates: &Templates,
+        senders: &mut Senders,
+        (share, held_s): (f64, f64),
+        give: Sender<Seen>,
+    ) -> Link {
+        let packets = (PACKETS_PER_S * share * held_s * 1.1) as usize;
         let mut data = Vec::with_capacity(packets * SNAP);
         let mut held = Vec::with_capacity(packets);
         let mut frame = Vec::new();
-        for _ in 0..(HELD_S / PIECE_S).round() as usize {
+        for _ in 0..(held_s / PIECE_S).round() as usize {
             for (at_s, drawn) in senders.window(templates, PIECE_S) {
                 let packet = templates.write(drawn, 0, &mut frame, 0);
                 let captured = SNAP.min(packet.captured as usize);
@@ -264,7 +345,7 @@ impl Link {
                 data.resize(data.len().next_multiple_of(UNIT), 0);
             }
         }
-        let longest_us = (HELD_S * 1e6) as u64;
+        let longest_us = (held_s * 1e6) as u64;
         let waited_us =
             Histogram::new_with_max(longest_us, 3).unwrap_or_else(|error| unreachable!("{error}"));
         let seen = Seen { seconds: 0.0, packets: 0, bursts: 0, lost: 0, busy_s: 0.0, waited_us };

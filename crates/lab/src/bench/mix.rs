@@ -16,9 +16,10 @@ use flowmgr::{BURST_MAX, Packet};
 
 use super::report::{Figure, MPPS};
 use super::rig::{BURST, K, Rig, Table};
-use super::rounds::interleave;
+use super::rounds::{Rates, interleave};
 use super::senders::{Past, Senders};
 use super::templates::{Drawn, Templates};
+use super::threads::thread_s;
 use fenxi::exit::Failure;
 
 /// Rates of an average 100 Gb/s link (FENXI §2).
@@ -72,6 +73,56 @@ pub fn mix(capture: &Path, entries: usize, seconds: f64) -> Result<Vec<Figure>, 
         spared.at_least(0.3),
         Figure::one("mix, flows in the table", "M", flows / 1e6),
         Figure::one("mix, new flows at 13.4 Mpps", "k/s", new_flows),
+    ])
+}
+
+/// The rate of the mix whose series a model answers at once, as a share of the rate where the bench
+/// answers them for nothing, by CPU time: both in turn, with the same packets.
+pub fn inline(
+    capture: &Path,
+    entries: usize,
+    seconds: f64,
+    model: &Path,
+) -> Result<Vec<Figure>, Failure> {
+    let (templates, share) = (templates(Some(capture))?, share(entries));
+    let side = |is_inline| -> Result<(Rig, Senders, Rates), Failure> {
+        let mut rig = Rig::of_model(table(entries), model, is_inline)?;
+        let senders = prepare(&mut rig, &templates, share);
+        Ok((rig, senders, Rates::default()))
+    };
+    let mut sides = [side(false)?, side(true)?];
+    let mut ring = Ring::default();
+    let packets = PIECE.min(2 * entries) as f64;
+    let shares = interleave(seconds, 1, |_| {
+        let rates = sides.each_mut().map(|(rig, senders, rates)| {
+            let drawn = senders.window(&templates, packets / (PACKETS_PER_S * share));
+            let mut elapsed_s = 0.0;
+            for received in drawn.chunks(RINGS[0]) {
+                ring.fill(&templates, received);
+                let start_s = thread_s();
+                ring.walk(rig, BURST);
+                elapsed_s += thread_s() - start_s;
+            }
+            let rate = drawn.len() as f64 / elapsed_s;
+            rates.add(rate);
+            rate
+        });
+        rates[1] / rates[0]
+    });
+    let name = model.file_name().unwrap_or_default().display();
+    let [by_bench, by_model] = sides;
+    let series = |rig: &Rig| rig.manager.counters().series_emitted() as f64;
+    let walked = |rig: &Rig| rig.manager.counters().verdicts.total() as f64;
+    let asked = series(&by_model.0) / walked(&by_model.0) * PACKETS_PER_S;
+    Ok(vec![
+        Figure::millions(format!("mix, answered by the bench, {name}"), MPPS, &by_bench.2),
+        Figure::millions(format!("mix, labels inline, {name}"), MPPS, &by_model.2),
+        Figure {
+            best: shares[0].best(),
+            ..Figure::one(format!("the same, share, {name}"), "share", shares[0].median())
+        }
+        .at_least(0.95),
+        Figure::one(format!("mix, series at 13.4 Mpps, {name}"), "k/s", asked / 1e3),
     ])
 }
 

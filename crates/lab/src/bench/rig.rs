@@ -7,16 +7,21 @@
 use std::hint::black_box;
 use std::net::Ipv4Addr;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ::config::Config;
 use cring::{Consumer, Labels, Slot};
-use dataplane::inline::FlowManager;
+use dataplane::inline::{self, FlowManager, Wants};
+use dataplane::pipelines::{FlowOptions, PacketSide};
+use dataplane::placement::Cores;
 use dataplane::rules::{FlowRules, RulesUpdate};
+use dataplane::tasks::OpenTask;
 use fenxi_benches::flows::{config, label_all};
 use flowmgr::hash::HashKind;
 use flowmgr::verdict::{Verdict, Verdicts};
-use flowmgr::{Config, Fate, Packet, Pages, RuleQuestion, Settings};
+use flowmgr::{Effect, Fate, Packet, Pages, RuleQuestion, SeriesShare, Settings};
 
 use super::frames::{FRAME, Frames, Tuple};
 use fenxi::exit::Failure;
@@ -77,7 +82,7 @@ struct Rules {
 impl Rig {
     pub fn new(table: Table) -> Result<Rig, Failure> {
         let (producer, ring) = cring::ring(1 << 12);
-        let config = Config {
+        let config = flowmgr::Config {
             hash: table.hash,
             buckets: table.buckets,
             settings: Settings {
@@ -88,7 +93,37 @@ impl Rig {
         };
         let manager = FlowManager::with_parts(config, vec![vec![producer]], None)
             .map_err(|error| Failure::usage(error.to_string()))?;
-        Ok(Rig {
+        Ok(Rig::of(manager, ring))
+    }
+
+    /// A rig whose flow manager is configured as the program does it for a model. Its series are
+    /// answered at once by the model if `is_inline`, otherwise by the bench, for nothing.
+    pub fn of_model(table: Table, model: &Path, is_inline: bool) -> Result<Rig, Failure> {
+        let sets = [
+            format!("flow.max_flows={}", table.entries),
+            format!("flow.buckets={}", table.buckets),
+            format!("flow.idle_timeout_s={}", table.idle_timeout_s),
+        ];
+        let config = Config::load(None, &sets)?;
+        let mut tasks = OpenTask::open_all(&config, Some(model))?;
+        let config = match is_inline {
+            true => inline::choose(&config, &mut tasks, Wants::Same)?,
+            false => config,
+        };
+        let options = FlowOptions { effect: Effect::Arrival, record_series: SeriesShare::NONE };
+        let mut side = PacketSide::build(&config, &tasks, options)?;
+        side.open_inline(&tasks, &Cores::from_config(&config))?;
+        let (_, mut manager) = side.flow_managers.swap_remove(0);
+        if let Some(inline) = manager.parts_mut() {
+            let began = Instant::now();
+            inline.set_clock(move || began.elapsed().as_nanos() as u64);
+        }
+        let ring = side.series.into_inputs().flatten().flatten().next();
+        Ok(Rig::of(manager, ring.map_or_else(|| cring::ring(1).1, |input| input.series)))
+    }
+
+    fn of(manager: FlowManager, ring: Consumer<Slot>) -> Rig {
+        Rig {
             labels: manager.labels(),
             manager,
             ring,
@@ -97,7 +132,7 @@ impl Rig {
             now_ns: 0,
             preloaded: Verdicts::default(),
             rules: None,
-        })
+        }
     }
 
     /// The flow manager, the ring of its series and the words of its labels, for workers.

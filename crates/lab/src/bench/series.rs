@@ -17,7 +17,7 @@ use analytics::{Accelerator, CacheConfig, Manager, Policy, RingInput, Task};
 
 use crate::cli::BenchArgs;
 use config::Config;
-use dataplane::bundle::{find_shipped, open_bundle};
+use dataplane::bundle::{find_bundle, find_shipped, open_bundle};
 use dataplane::session::cpu_device;
 use fenxi::exit::Failure;
 
@@ -61,6 +61,14 @@ pub fn headline_bundle(args: &BenchArgs) -> Result<Bundle, Failure> {
     let int8 = || find_shipped(MODELS[1]).or_else(|_| first_model());
     let dir = args.models.first().cloned().map_or_else(int8, Ok)?;
     open(&Config::load(None, &[])?, &dir)
+}
+
+/// The bundles that `--model` names, or else the shipped one and the first of [`MODELS`].
+pub fn inline_models(args: &BenchArgs) -> Result<Vec<PathBuf>, Failure> {
+    match args.models.is_empty() {
+        true => Ok(vec![find_bundle(&Config::load(None, &[])?, None)?, first_model()?]),
+        false => Ok(args.models.clone()),
+    }
 }
 
 fn first_model() -> Result<PathBuf, Failure> {

@@ -18,3 +18,9 @@ pub fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
         Err(panic) => std::panic::resume_unwind(panic),
     }
 }
+
+/// CPU time of this thread, s: other processes on the core do not count.
+pub fn thread_s() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}

@@ -7,10 +7,11 @@
 use flowmgr::Pages;
 
 use super::frames::{Frames, Tuple, zipf};
-use super::mix::mix;
+use super::mix::{inline, mix};
 use super::report::{Figure, MPPS, Report};
 use super::rig::{BURST, GAP_NS, Rig, Table, no_op};
 use super::rounds::interleave;
+use super::series::inline_models as models;
 use crate::cli::BenchArgs;
 use crate::rng::Rng;
 use fenxi::exit::Failure;
@@ -26,7 +27,12 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let (mut figures, pages) = prepared(entries, seconds)?;
     let mut skipped = Vec::new();
     match &args.capture {
-        Some(capture) => figures.extend(mix(capture, entries, seconds)?),
+        Some(capture) => {
+            figures.extend(mix(capture, entries, seconds)?);
+            for model in models(args)? {
+                figures.extend(inline(capture, entries, seconds, &model)?);
+            }
+        }
         None => skipped.push("mix: needs --capture FILE".to_owned()),
     }
     Ok(Report {

@@ -28,9 +28,17 @@ pub struct BenchArgs {
     /// walk, headline, policy-walk, policy-adding: capture whose flows the mix is made of
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
-    /// analytics (several), latency, headline: model bundle to use instead of the shipped ones
+    /// walk (several), analytics (several), latency, headline: model bundle to use instead of the
+    /// shipped ones
     #[arg(long = "model", value_name = "DIR")]
     pub models: Vec<PathBuf>,
+    /// headline: flow workers that answer series themselves, each on a core of its own; by default
+    /// one flow worker and one analytics worker
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub workers: Option<u8>,
+    /// headline: links, which the workers share
+    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    pub links: f64,
     /// latency: series per second
     #[arg(long, value_name = "N", default_value_t = 50_000,
         value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
