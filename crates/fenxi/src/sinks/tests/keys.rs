@@ -127,7 +127,10 @@ fn the_example_file_has_every_key_with_its_default() {
     for (row, built_in) in effective.config.iter().zip(&built_in_effective.config) {
         let origin = row.origin.to_string();
         assert!(origin.contains("c.toml:"), "{} is missing", row.key);
-        assert_eq!((&row.key, &row.value), (&built_in.key, &built_in.value));
+        // The file is an example of a layout.
+        if row.key != "pipeline.layout" {
+            assert_eq!((&row.key, &row.value), (&built_in.key, &built_in.value));
+        }
     }
     assert_eq!(effective.config.len(), built_in_effective.config.len());
     built_in.flow.k_origin = example.flow.k_origin.clone();
