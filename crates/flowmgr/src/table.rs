@@ -268,8 +268,11 @@ impl Table {
         if !goes_on(bucket.occupant(slot)) {
             return None;
         }
-        bucket.stamps[slot] = stamp;
-        self.due_s[place.head as usize / 64] = stamp;
+        // Most packets come within the second of the one before.
+        if bucket.stamps[slot] != stamp {
+            bucket.stamps[slot] = stamp;
+            self.due_s[place.head as usize / 64] = stamp;
+        }
         let half_open = bucket.half_open & 1 << slot;
         bucket.kept &= !half_open;
         Some((bucket.indices[slot], half_open != 0))

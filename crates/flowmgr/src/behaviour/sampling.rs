@@ -75,8 +75,13 @@ impl Behaviours {
                 let step = self.fall_silent(index, &flows.entries.counts(index));
                 self.take_step(flows, index, step);
             }
-            let left_s = self.bounds.idle_s.saturating_sub(silence_s(flows, occupant));
-            if left_s > 0 && !occupant.is_half_open {
+            let left_s = match silence_s(flows, occupant) {
+                // Another packet in this second does not make the group due.
+                0 => 1,
+                _ if occupant.is_half_open => 0,
+                silence_s => self.bounds.idle_s.saturating_sub(silence_s),
+            };
+            if left_s > 0 {
                 again_s = again_s.min(left_s);
             }
             next = flows.table.next_after(place);
