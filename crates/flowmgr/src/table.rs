@@ -25,8 +25,8 @@ mod victims;
 /// Slots in a bucket.
 const SLOTS: usize = 8;
 
-/// Hashed buckets whose flows are looked at together, see [`Table::due_in`]: those of a word of
-/// [`Table::in_use`].
+/// Hashed buckets whose flows are looked at together, see [`Table::due_in`]: a word of
+/// [`Table::in_use`] has a bit for each.
 pub(crate) const BUCKETS_IN_GROUP: usize = 64;
 
 /// Buckets in a chain, at most. So a chain has room for 32 flows, and someone who can make hashes
@@ -498,8 +498,8 @@ impl Table {
         set_from(&self.in_use, from, to)
     }
 
-    /// Those of these hashed buckets that are in their first group to be looked at: it has had a
-    /// packet since the last look, or the time of [`Table::put_off`] has come.
+    /// The first group of these hashed buckets that is due, as far as it lies among them: it has
+    /// had a packet since the last look, or the time of [`Table::put_off`] has come.
     pub fn due_in(&self, heads: Range<u32>, now_s: u16) -> Option<Range<u32>> {
         // Both wrap, and neither is half of the range ahead of the other.
         let is_due = |&due_s: &u16| now_s.wrapping_sub(due_s).cast_signed() >= 0;
@@ -532,7 +532,7 @@ impl Table {
         self.due_s.fill(now_s);
     }
 
-    /// Prefetches those of these hashed buckets that are not empty.
+    /// Prefetches these hashed buckets, but for empty ones.
     pub fn prefetch_in_use(&self, mut heads: Range<u32>) {
         while let Some(head) = self.in_use_from(heads.start, heads.end) {
             prefetch(&self.buckets, head as usize);

@@ -146,8 +146,8 @@ fn worker(manager: FlowManager, link: Link, labels: &Arc<AtomicU64>, run: &Arc<R
     })
 }
 
-/// The same with so many flow workers that answer their series themselves; each gets an equal share
-/// of so many links.
+/// The same with several flow workers that answer their series themselves; each gets an equal share
+/// of the links.
 fn turn_inline(
     templates: &Templates,
     model: &Path,
@@ -320,7 +320,7 @@ struct Link {
 const UNIT: usize = 32;
 
 impl Link {
-    /// Draws the traffic of so many seconds at a share of the link's rate.
+    /// Draws some seconds of traffic at a share of the link's rate.
     fn held(
         templates: &Templates,
         senders: &mut Senders,
