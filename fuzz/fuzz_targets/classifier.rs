@@ -67,12 +67,8 @@ fn agrees<A: Address>(input: &Input) {
             filters.push(filter(it, filters.len() as u32, copy, input.step));
         }
     }
-    let mut keys: Vec<Key<A>> = filters
-        .iter()
-        .step_by(7)
-        .zip(1..)
-        .map(|(it, number)| it.key(number))
-        .collect();
+    let mut keys: Vec<Key<A>> =
+        filters.iter().step_by(7).zip(1..).map(|(it, number)| it.key(number)).collect();
     keys.extend(input.keys.iter().map(
         |&(source, destination, source_port, destination_port, is_udp)| Key {
             source: address(source, 0, 0),
@@ -100,11 +96,7 @@ fn same<A: Address>(classifier: &Classifier<A>, filters: &[Filter<A>], keys: &[K
     let mut found = vec![None; keys.len()];
     classifier.find(keys, counts, &mut found);
     for (place, (key, found)) in keys.iter().zip(found).enumerate() {
-        assert_eq!(
-            found,
-            linear.find(key, |rule| holds(place, rule)),
-            "{key:?}"
-        );
+        assert_eq!(found, linear.find(key, |rule| holds(place, rule)), "{key:?}");
     }
 }
 

@@ -33,19 +33,13 @@ fuzz_target!(|data: &[u8]| {
     if is_whole {
         let again = read(toml.as_bytes(), Format::Toml).expect("what was written reads back");
         assert_eq!((&again.v4, &again.v6), (&rules.v4, &rules.v6));
-        assert_eq!(
-            (&again.conditions, &again.actions),
-            (&rules.conditions, &rules.actions)
-        );
+        assert_eq!((&again.conditions, &again.actions), (&rules.conditions, &rules.actions));
     }
     policy::analysis::check(&rules, 3);
 });
 
 fn read(text: &[u8], format: Format) -> Option<RuleSet> {
-    let options = Options {
-        format: Some(format),
-        ..Options::default()
-    };
+    let options = Options { format: Some(format), ..Options::default() };
     match read_from(Path::new("/nowhere/rules"), text, &options) {
         Ok(rules) => Some(rules.set),
         Err(error) => {

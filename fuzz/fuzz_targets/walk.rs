@@ -11,7 +11,7 @@ use cring::{Consumer, Label, Slot, Source};
 use flowmgr::hash::HashKind;
 use flowmgr::record::{EndReason, Record};
 use flowmgr::verdict::Verdict;
-use flowmgr::{Actions, BURST_MAX, Config, Effect, Fate, Manager, Packet, TaskConfig, Settings};
+use flowmgr::{Actions, BURST_MAX, Config, Effect, Fate, Manager, Packet, Settings, TaskConfig};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 
@@ -30,29 +30,13 @@ struct Run {
 
 #[derive(Arbitrary, Debug)]
 enum Step {
-    Talk {
-        forward: bool,
-        flow: u8,
-        flags: u8,
-        length: u8,
-    },
-    Frame {
-        link: u16,
-        bytes: Vec<u8>,
-    },
-    Later {
-        milliseconds: u16,
-    },
-    Jump {
-        to_us: i64,
-    },
+    Talk { forward: bool, flow: u8, flags: u8, length: u8 },
+    Frame { link: u16, bytes: Vec<u8> },
+    Later { milliseconds: u16 },
+    Jump { to_us: i64 },
     Burst,
-    Answer {
-        class: Option<u8>,
-    },
-    Settle {
-        written: u8,
-    },
+    Answer { class: Option<u8> },
+    Settle { written: u8 },
 }
 
 fuzz_target!(|run: Run| {
@@ -72,10 +56,7 @@ fuzz_target!(|run: Run| {
 
 fn config(run: &Run) -> Config {
     Config {
-        tasks: vec![TaskConfig {
-            midstream: true,
-            ..TaskConfig::lengths(3, 2)
-        }],
+        tasks: vec![TaskConfig { midstream: true, ..TaskConfig::lengths(3, 2) }],
         settings: Settings {
             idle_timeout_s: if run.has_idle_timeout { 30 } else { 0 },
             closed_timeout_s: 5,
@@ -92,9 +73,7 @@ fn config(run: &Run) -> Config {
         max_flows: 8,
         buckets: 2,
         effect: match run.delay_us {
-            Some(delay_us) => Effect::PacketTime {
-                delay_us: delay_us.into(),
-            },
+            Some(delay_us) => Effect::PacketTime { delay_us: delay_us.into() },
             None => Effect::Arrival,
         },
         record_series: flowmgr::SeriesShare::ALL,
@@ -129,12 +108,7 @@ struct Sums {
 impl Bench {
     fn step(&mut self, step: &Step) {
         match step {
-            Step::Talk {
-                forward,
-                flow,
-                flags,
-                length,
-            } => {
+            Step::Talk { forward, flow, flags, length } => {
                 self.add(RAW_IP, &talk(*forward, *flow, *flags, *length));
             }
             Step::Frame { link, bytes } => self.add(*link, bytes),
@@ -165,8 +139,7 @@ impl Bench {
     }
 
     fn burst(&mut self) {
-        self.manager
-            .burst(&mut self.data, &self.packets, 0, &mut self.fates);
+        self.manager.burst(&mut self.data, &self.packets, 0, &mut self.fates);
         assert_eq!(self.fates.len(), self.packets.len());
         self.sums.packets += self.packets.len() as u64;
         assert_eq!(self.manager.counters().verdicts.total(), self.sums.packets);
@@ -217,13 +190,10 @@ impl Bench {
         let (sums, counters) = (&self.sums, self.manager.counters());
         let reports = counters.flows_ended[EndReason::Active as usize];
         assert_eq!(counters.flows_begun.total(), sums.finals);
-        assert_eq!(
-            counters.flows_ended.iter().sum::<u64>(),
-            sums.finals + reports
-        );
+        assert_eq!(counters.flows_ended.iter().sum::<u64>(), sums.finals + reports);
         assert_eq!(counters.verdicts.total(), sums.packets);
         let of_flows =
-            counters.verdicts.of(Verdict::Labelled) + counters.verdicts.of(Verdict::Unlabelled);
+            counters.verdicts.get(Verdict::Labelled) + counters.verdicts.get(Verdict::Unlabelled);
         assert_eq!(of_flows, sums.packets_recorded);
         assert_eq!(counters.flow_bytes, sums.bytes_recorded);
         assert!(counters.labelled_bytes <= counters.flow_bytes);
