@@ -62,7 +62,10 @@ pub use first::{Enough, FlowCounts};
 pub use kept::{AdoptError, Inherited, inherited};
 pub use open::{adopt, open, open_copies, open_tx, probe};
 pub use rx::{LinkEvent, Notice, Received, Rx, RxCounts, WaitHandle, wait};
-pub use settings::{Direction, FirstPackets, Keeper, PortSettings};
+pub use settings::{
+    Direction, FirstPackets, Keeper, KernelDepth, KernelLabels, KernelMarks, KernelPort,
+    PortSettings,
+};
 pub use stream::StreamRx;
 pub use tx::{Selection, Tx, TxCounts};
 pub use writer::{CaptureFormat, CaptureWriter, WriteError};

@@ -19,7 +19,7 @@ pub enum Direction {
 }
 
 /// Which packets the kernel hands out; it counts the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstPackets {
     /// First packets of a flow, with or without payload.
     pub packets: u32,
@@ -33,6 +33,66 @@ pub struct FirstPackets {
     pub flows: u32,
     /// Secret seed of the flow hash.
     pub seed: u64,
+    /// Labels flows in the kernel, which then reports their packets instead of handing them out;
+    /// `None`: user space labels them.
+    pub labels: Option<Arc<KernelLabels>>,
+}
+
+/// How the kernel labels flows. Confidences are in Q15: 32,768 is 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelLabels {
+    /// The network: `struct net` of `bpf/net.h`.
+    pub net: Vec<u8>,
+    /// How many models the run had before this one.
+    pub generation: u32,
+    /// When the network is asked, in rising order: 1 to 6 depths, of 1 to 12 packets with payload.
+    pub depths: Vec<KernelDepth>,
+    /// By class: an answer with less confidence is `unknown`, the class behind them.
+    pub least: Vec<u16>,
+    /// Classes from this one on are never sure.
+    pub sure_classes: u16,
+    /// The labels that ports give; ones that name flows with their first packet, if
+    /// `is_ports_first`.
+    pub ports: Vec<KernelPort>,
+    /// Whether ports name flows until an answer contradicts them.
+    pub is_ports_first: bool,
+    /// Writes labels into the marks of connections and packets; `None`: user space does.
+    pub marks: Option<KernelMarks>,
+    /// By class: the DSCP that packets of its flows leave with. Empty: none.
+    pub dscp: Vec<Option<u8>>,
+}
+
+/// A number of elements after which the network is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelDepth {
+    /// Packets with payload.
+    pub k: u8,
+    /// The confidence from which an answer is sure.
+    pub sure: u16,
+    /// The confidence from which another class contradicts the port; `None`: none does.
+    pub contradicts: Option<u16>,
+}
+
+/// The class of flows to a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelPort {
+    /// IP protocol number.
+    pub protocol: u8,
+    /// Port of the server.
+    pub port: u16,
+    /// Number of the class.
+    pub class: u8,
+}
+
+/// Marks by class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelMarks {
+    /// By class; 0: none.
+    pub bits: Vec<u32>,
+    /// The bits that are written; all others stay.
+    pub mask: u32,
+    /// Whether a mark that is there is replaced.
+    pub overwrites: bool,
 }
 
 /// Keeps ring sockets beyond the end of the process. Calls return quickly.

@@ -59,6 +59,7 @@ pub fn first_packets(config: &Config, tasks: &[OpenTask]) -> Option<FirstPackets
         forget: config.flow.idle_timeout.unwrap_or_default(),
         flows: config.io.counted_flows,
         seed: config.flow.hash_seed.unwrap_or_default().wrapping_add(1),
+        labels: None,
     })
 }
 
@@ -83,11 +84,11 @@ pub fn open(
     check_named(io)?;
     let mut by_worker: Vec<Vec<Opened>> = (0..workers).map(|_| Vec::new()).collect();
     let keeper = kept.keeper();
-    let interfaces = |first| -> Vec<PortSettings> {
+    let interfaces = |first: Option<FirstPackets>| -> Vec<PortSettings> {
         let settings = io
             .interfaces
             .iter()
-            .map(|it| PortSettings { keeper: keeper.clone(), ..settings(io, first, it) });
+            .map(|it| PortSettings { keeper: keeper.clone(), ..settings(io, first.clone(), it) });
         settings.collect()
     };
     let open = |first| packetio::open(io.backend, &interfaces(first), workers as u16);

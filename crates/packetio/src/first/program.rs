@@ -52,7 +52,7 @@ pub struct Loaded {
 pub fn probe(settings: &PortSettings, first: &FirstPackets) -> Result<(), OpenError> {
     settings.check()?;
     let interface = Interface::open(&settings.interface)?;
-    let small = FirstPackets { flows: 1, ..*first };
+    let small = FirstPackets { flows: 1, ..first.clone() };
     let Loaded { mut program, .. } = load(settings, &small, &interface, 1)?;
     program.attach(&interface)
 }

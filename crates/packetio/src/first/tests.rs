@@ -54,6 +54,7 @@ fn first(packets: u32) -> FirstPackets {
         forget: Duration::ZERO,
         flows: 1 << 12,
         seed: 0x5eed_5eed_5eed_5eed,
+        labels: None,
     }
 }
 

@@ -63,6 +63,7 @@ fn first() -> PortSettings {
             forget: Duration::from_secs(60),
             flows: 1024,
             seed: 1,
+            labels: None,
         }),
         direction: Direction::Both,
         ..settings()

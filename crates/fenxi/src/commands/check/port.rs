@@ -24,7 +24,7 @@ pub fn findings(machine: &Machine, config: &Config, tasks: &[OpenTask]) -> Vec<F
     };
     let first = ports::first_packets(config, tasks);
     let of = |name| {
-        let tried = ports::try_port(io, first, name);
+        let tried = ports::try_port(io, first.clone(), name);
         match first {
             Some(_) => Some(of_first(machine, name, tried, io.capture_origin.is_default())),
             None => of_all(machine, io.backend, name, tried),
