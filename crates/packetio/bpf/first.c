@@ -24,6 +24,9 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include "first.h"
+#ifdef LABELS
+#include "series.h"
+#endif
 
 // The packet goes on to whatever comes next, with clsact (TC_ACT_UNSPEC) and TCX (TCX_NEXT) alike.
 #define GO_ON TC_ACT_UNSPEC
@@ -33,28 +36,90 @@
 #define TCP_RST 4
 #define TCP_ACK 16
 
-#define MORE_FRAGMENTS_AND_OFFSET 0x3fff
+#define MORE_FRAGMENTS 0x2000
+#define FRAGMENT_OFFSET 0x1fff
+#ifdef LABELS
+#define FRAGMENTS_NOT_TAKEN FRAGMENT_OFFSET // the first one says that user space labels the flow
+#else
+#define FRAGMENTS_NOT_TAKEN (MORE_FRAGMENTS | FRAGMENT_OFFSET)
+#endif
 
 #define OWN(pointer) asm volatile("" : "+r"(pointer))
 
 static __always_inline __u16 be16(const __u8 *at) { return (__u16)at[0] << 8 | at[1]; }
 static __always_inline __u32 be32(const __u8 *at) { return bpf_ntohl(*(const __u32 *)at); }
 
+#define NO_WAY WAYS
+
+// Where flows are labelled, functions that take packets are verified by themselves, once; so no pointers are in them.
+#ifdef LABELS
+#define PART __noinline
+#else
+#define PART static __always_inline
+#endif
+
 // A packet that is sent up.
 struct packet {
 	struct key key;
-	struct counters *counters;
 	__u32 worker;
 	__u32 gso_size;
-	// The rest is of packets that were parsed.
+#ifndef LABELS
+	struct counters *counters;
 	struct set *set;
-	__u32 at;            // of the set
 	struct entry *entry; // null: it has none
+#endif
+	// The rest is of packets that were parsed.
+	__u32 at; // of the set
 	__u32 now;
 	__u32 marks; // SYN, FIN, RST, and ACK
 	__u32 data;   // segments with payload, up to 255
 	__u32 length; // at the IP layer
+#ifdef LABELS
+	__u32 way; // of the flow's entry; NO_WAY: it has none
+	__u64 hash;
+	__u32 segments;
+	__u32 headers;     // bytes of each segment that are not payload
+	__u32 begins_with; // flags of the entry that it begins
+	__u32 version;     // of the entry whose label may be decided by now
+	__u32 written;     // elements of it
+	__u8 from_high;
+	__u8 is_egress;
+	__u8 is_odd; // it is no element for the kernel: a fragment, or merged UDP
+#endif
 };
+
+#ifdef LABELS
+static __always_inline struct counters *counters_of(const struct packet *packet)
+{
+	return bpf_map_lookup_elem(&counts, &packet->worker);
+}
+
+static __always_inline struct set *set_of(const struct packet *packet) { return bpf_map_lookup_elem(&table, &packet->at); }
+
+static __always_inline struct entry *entry_of(const struct packet *packet)
+{
+	struct set *set = set_of(packet);
+	__u32 way = packet->way;
+	if (!set || way >= WAYS)
+		return 0;
+	OWN(way); // The verifier wants the bound where it is used.
+	return &set->ways[way & (WAYS - 1)];
+}
+#else
+static __always_inline struct counters *counters_of(const struct packet *packet) { return packet->counters; }
+static __always_inline struct set *set_of(const struct packet *packet) { return packet->set; }
+static __always_inline struct entry *entry_of(const struct packet *packet) { return packet->entry; }
+#endif
+
+static __always_inline void count_up(const struct packet *packet, __u32 sent, __u32 dropped, __u32 evicted)
+{
+	struct counters *counters = counters_of(packet);
+	if (counters) {
+		counters->sent += sent;
+		counters->dropped += dropped;
+		counters->evicted += evicted;
+	}
+}
 
 static __always_inline __u64 fold(__u64 hash) { return hash ^ hash >> 32; }
 
@@ -99,7 +164,7 @@ static __always_inline __u64 bytes_so_far(const struct entry *entry)
 // Whether the flow crosses the bound of bulk, or may.
 static __always_inline int may_cross(const struct entry *entry, __u32 length)
 {
-	return bulk_bytes && !entry->is_bulk && bytes_so_far(entry) + length + BULK_SLACK > bulk_bytes;
+	return bulk_bytes && !(entry->flags & IS_BULK) && bytes_so_far(entry) + length + BULK_SLACK > bulk_bytes;
 }
 
 static __always_inline int swap(__u32 *version, __u32 from, __u32 to)
@@ -119,14 +184,64 @@ static __always_inline void write_counts(struct record *record, const struct ent
 	record->version = version;
 }
 
+// Where the kernel collects series: writes into a record those elements of a flow that no record has.
+static __always_inline void write_elements(struct record *record, const struct packet *packet, const struct entry *entry,
+					   __u32 version)
+{
+#ifdef LABELS
+	struct series *series = series_of(packet->at, version >> WAY_SHIFT);
+	record->reported.from = record->reported.to = 0;
+	if (series && report(&record->reported, series, entry, version))
+		count_up(packet, record->reported.to - record->reported.from, 0, 0);
+#endif
+}
+
+// Whether an entry's flow has elements that no record has.
+static __always_inline int is_to_be_reported(const struct packet *packet, const struct entry *entry, __u32 version)
+{
+#ifdef LABELS
+	struct series *series = series_of(packet->at, version >> WAY_SHIFT);
+	return series && has_more(series, entry, version);
+#else
+	return 0;
+#endif
+}
+
+// Nothing is known any more of an entry's flow but what was sent up.
+static __always_inline void clear(struct entry *entry, const struct packet *packet, __u32 bytes, __u32 sent, __u32 data)
+{
+	entry->packets[0] = entry->packets[1] = entry->bytes[0] = entry->bytes[1] = 0;
+	entry->sent_bytes = bytes;
+	entry->is_quiet = entry->flags = 0;
+	entry->sent = sent;
+	entry->sent_data = data;
+#ifdef LABELS
+	entry->flags = packet->begins_with;
+	if (packet->begins_with)
+		entry->sent_bytes = entry->sent = entry->sent_data = 0;
+#endif
+}
+
+// Where the kernel collects series: that of the entry's flow begins.
+static __always_inline void clear_series(const struct packet *packet, __u32 version)
+{
+#ifdef LABELS
+	struct series *series = series_of(packet->at, version >> WAY_SHIFT);
+	if (series && packet->begins_with)
+		begin_series(series, version);
+#endif
+}
+
 // Begins a flow in the first free entry, else in the one used least recently, whose counts go up with the packet, in `record`;
 // the record's flags. Where there is no record for them (null), or another CPU or user space is changing that entry, there is
 // none for the flow yet.
-static __always_inline __u16 begin(const struct packet *packet, struct record *record)
+PART int begin(struct packet *packet, struct record *record)
 {
-	struct set *set = packet->set;
+	if (!packet)
+		return 0;
+	struct set *set = set_of(packet);
 	struct words_of_set *words = bpf_map_lookup_elem(&table_words, &packet->at);
-	if (!words)
+	if (!set || !words)
 		return 0;
 	struct entry *entry = &set->ways[0];
 	__u64 *rest = words->ways[0];
@@ -149,7 +264,7 @@ static __always_inline __u16 begin(const struct packet *packet, struct record *r
 		return 0;
 	__u16 flags = 0;
 	if (entry->kind) {
-		if (entry->packets[0] | entry->packets[1]) {
+		if (entry->packets[0] | entry->packets[1] | is_to_be_reported(packet, entry, version)) {
 			if (!record) {
 				swap(&entry->version, version | GIVING, version);
 				return 0;
@@ -161,67 +276,50 @@ static __always_inline __u16 begin(const struct packet *packet, struct record *r
 			record->key.words[3] = rest[2];
 			record->key.kind = entry->kind;
 			write_counts(record, entry, version);
+			write_elements(record, packet, entry, version);
 		}
 		if (!is_forgotten(entry, packet->now))
-			packet->counters->evicted++;
+			count_up(packet, 0, 0, 1);
 	}
 	entry->ends = packet->key.words[0];
 	entry->kind = packet->key.kind;
 	entry->last = packet->now;
-	entry->sent = 1;
-	entry->sent_data = packet->data;
-	entry->is_quiet = entry->is_bulk = 0;
-	entry->sent_bytes = packet->length;
-	entry->packets[0] = entry->packets[1] = entry->bytes[0] = entry->bytes[1] = 0;
+	clear(entry, packet, packet->length, 1, packet->data);
 	rest[0] = packet->key.words[1];
 	rest[1] = packet->key.words[2];
 	rest[2] = packet->key.words[3];
-	swap(&entry->version, version | GIVING, ((version & -VERSION_STEP) + VERSION_STEP) | way << WAY_SHIFT);
+	__u32 new_version = ((version & -VERSION_STEP) + VERSION_STEP) | way << WAY_SHIFT;
+	clear_series(packet, new_version);
+	swap(&entry->version, version | GIVING, new_version);
+#ifdef LABELS
+	packet->way = packet->begins_with ? way : NO_WAY;
+#endif
 	return flags;
 }
 
-// An entry's flow begins anew.
-static __always_inline void begin_again(struct entry *entry, __u32 sent, __u32 data)
+// An entry's flow begins anew, with a packet that was sent up, or not.
+static __always_inline void begin_again(const struct packet *packet, struct entry *entry, __u32 sent, __u32 data)
 {
 	__u32 version = entry->version;
 	if (version & DOING || !swap(&entry->version, version, version | CLEARING))
 		return;
-	entry->packets[0] = entry->packets[1] = entry->bytes[0] = entry->bytes[1] = 0;
-	entry->sent = sent;
-	entry->sent_data = data;
-	entry->is_quiet = entry->is_bulk = 0;
-	entry->sent_bytes = 0;
+	clear(entry, packet, 0, sent, data);
+	clear_series(packet, version + VERSION_STEP);
 	swap(&entry->version, version | CLEARING, version + VERSION_STEP);
 }
 
-// Sends a packet up, with the counts of its entry if it has one, else of that which it is given if it `begins` one; whether
-// there was room.
-static __always_inline int send_up(struct __sk_buff *skb, const struct packet *packet, int is_parsed, int begins, __u16 flags)
+// What is known of a packet's flow.
+static __always_inline void fill(struct record *record, const struct packet *packet, const struct entry *entry)
 {
-	void *ring = bpf_map_lookup_elem(&rings, &packet->worker);
-	if (!ring)
-		return 0;
-	__u32 most = is_parsed ? SHORT_FRAME : LONG_FRAME, captured = skb->len;
-	struct record *record = bpf_ringbuf_reserve(ring, sizeof(*record) + most, 0);
-	if (begins)
-		flags = begin(packet, record);
-	if (!record) {
-		packet->counters->dropped++;
-		return 0;
-	}
+	__u32 version = entry->version & ~DOING;
+	record->key = packet->key;
+	write_counts(record, entry, version);
+	write_elements(record, packet, entry, version);
+}
+
+static __always_inline void submit(const struct packet *packet, struct record *record)
+{
 	record->time_ns = bpf_ktime_get_boot_ns();
-	record->wire = captured;
-	record->tag = skb->vlan_present ? skb->vlan_proto | skb->vlan_tci << 16 : 0;
-	record->gso_size = packet->gso_size;
-	record->flags = flags;
-	if (is_parsed && packet->entry) {
-		record->key = packet->key;
-		write_counts(record, packet->entry, packet->entry->version & ~DOING);
-	}
-	if (captured > most)
-		captured = most;
-	record->captured = captured && bpf_skb_load_bytes(skb, 0, record + 1, captured) == 0 ? captured : 0;
-	packet->counters->sent++;
 	__u64 *is_asleep = bpf_map_lookup_elem(&asleep, &packet->worker), wake = BPF_RB_NO_WAKEUP;
 	// A worker that sleeps is woken once, by one packet; it finds those that follow when it looks.
 	if (is_asleep && *is_asleep) {
@@ -229,16 +327,56 @@ static __always_inline int send_up(struct __sk_buff *skb, const struct packet *p
 		wake = BPF_RB_FORCE_WAKEUP;
 	}
 	bpf_ringbuf_submit(record, wake);
+}
+
+#define BEGINS 0x100 // a flow with it
+#define IS_PARSED 0x200
+
+// Sends a packet up, with the counts of its entry if it has one, else of that which it is given if it begins one; whether
+// there was room.
+static __always_inline int send_with(struct __sk_buff *skb, struct packet *packet, __u32 most, __u32 how)
+{
+	void *ring = bpf_map_lookup_elem(&rings, &packet->worker);
+	if (!ring)
+		return 0;
+	__u32 captured = skb->len;
+	struct record *record = bpf_ringbuf_reserve(ring, sizeof(*record) + most, 0);
+	__u16 flags = how & BEGINS ? begin(packet, record) : how;
+	if (!record) {
+		count_up(packet, 0, 1, 0);
+		return 0;
+	}
+	record->wire = captured;
+	record->tag = skb->vlan_present ? skb->vlan_proto | skb->vlan_tci << 16 : 0;
+	record->gso_size = packet->gso_size;
+	record->flags = flags;
+	const struct entry *entry = how & IS_PARSED && !(how & BEGINS) ? entry_of(packet) : 0;
+	if (entry)
+		fill(record, packet, entry);
+	if (captured > most)
+		captured = most;
+	record->captured = captured && bpf_skb_load_bytes(skb, 0, record + 1, captured) == 0 ? captured : 0;
+	count_up(packet, 1, 0, 0);
+	submit(packet, record);
 	return 1;
+}
+
+// The same with one that was parsed. `how`: flags of the record, or BEGINS.
+PART int send_up(struct __sk_buff *skb, struct packet *packet, __u32 how)
+{
+	return packet ? send_with(skb, packet, SHORT_FRAME, how | IS_PARSED) : 0;
 }
 
 // Sends up a packet that was not parsed. `flags` is 0, or `IS_UDP`.
 static __noinline int send_other(struct __sk_buff *skb, __u32 gso_size, __u32 flags)
 {
 	struct packet packet = {.gso_size = gso_size};
+#ifndef LABELS
 	packet.counters = bpf_map_lookup_elem(&counts, &packet.worker);
-	if (packet.counters)
-		send_up(skb, &packet, 0, 0, flags);
+	if (!packet.counters)
+		return GO_ON;
+#endif
+	send_with(skb, &packet, LONG_FRAME, flags);
 	return GO_ON;
 }
 
@@ -260,11 +398,11 @@ static __always_inline int is_first(struct entry *entry, __u32 data)
 // Sends up a packet of a flow, unless its flow has had all of its first packets; then it is to be counted.
 static __noinline int send_first(struct __sk_buff *skb, struct packet *packet)
 {
-	struct entry *entry = packet->entry;
+	struct entry *entry = entry_of(packet);
 	int has_marks = packet->marks & (TCP_SYN | TCP_FIN | TCP_RST);
 	if (!entry) {
 		// A packet with SYN makes no entry, so a flood of them fills no table.
-		send_up(skb, packet, 1, !has_marks, 0);
+		send_up(skb, packet, has_marks ? 0 : BEGINS);
 		return 1;
 	}
 	// Its ports are used again, or user space has ended it because it was silent, and takes this packet for another flow.
@@ -273,16 +411,25 @@ static __noinline int send_first(struct __sk_buff *skb, struct packet *packet)
 	if (!has_marks && !opens && !crosses && (entry->is_quiet || !is_first(entry, packet->data)))
 		return 0;
 	__u16 flags = opens && entry->packets[0] | entry->packets[1] ? HAS_COUNTS | OPENS : HAS_COUNTS;
-	if (!send_up(skb, packet, 1, 0, flags) && opens)
+	if (!send_up(skb, packet, flags) && opens)
 		return 1; // User space knows of no other flow.
 	if (opens)
-		begin_again(entry, has_marks ? 0 : 1, has_marks ? 0 : packet->data);
+		begin_again(packet, entry, has_marks ? 0 : 1, has_marks ? 0 : packet->data);
 	else if (crosses && bytes_so_far(entry) > bulk_bytes)
-		entry->is_bulk = 1; // The one before has crossed it, unless two CPUs counted at once; then this one has.
+		entry->flags |= IS_BULK; // The one before has crossed it, unless two CPUs counted at once; then this one has.
 	entry->sent_bytes += packet->length;
 	entry->last = packet->now;
 	return 1;
 }
+
+#ifdef LABELS
+#include "labels.h"
+#define LABELS_HERE 1
+#define handle_packet handle
+#else
+#define LABELS_HERE 0
+#define handle_packet send_first
+#endif
 
 // What a TCP or UDP header says.
 struct l4 {
@@ -307,16 +454,17 @@ static __always_inline struct l4 parse_l4(const __u8 *at, int is_tcp)
 }
 
 // A plain packet of TCP or UDP: counts it, or sends it up. `words` has the addresses' words as in a key, but from the source on.
+// `is_odd`: it is the first fragment of one.
 static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v6, int is_tcp, struct l4 l4, __u32 l3_length,
-				 __u32 headers)
+				 __u32 headers, int is_egress, int is_odd)
 {
 	__u32 gso_size = skb->gso_size, length = l3_length, payload = length - headers, segments = 1;
 	if (gso_size) {
 		// Merged UDP may be TCP in a tunnel (VXLAN, Geneve), which user space takes apart.
-		if (!is_tcp || !payload) {
-			int is_tunnel = l4.to == 4789 || l4.to == 8472 || l4.to == 6081;
+		int is_tunnel = l4.to == 4789 || l4.to == 8472 || l4.to == 6081;
+		if (!payload || (!is_tcp && (is_tunnel || !LABELS_HERE)))
 			return send_other(skb, gso_size, is_tcp || is_tunnel ? 0 : IS_UDP);
-		}
+		is_odd |= !is_tcp;
 		segments = (payload + gso_size - 1) / gso_size;
 		length += (segments - 1) * headers;
 	}
@@ -344,40 +492,64 @@ static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v
 	if (!set || !counters || (is_v6 && !others))
 		return GO_ON;
 	struct entry *entry = 0;
+	int found = GO_ON;
+#ifdef LABELS
+	__u32 zero = 0;
+	__u32 way = NO_WAY;
+#endif
 #pragma unroll
 	for (int i = 0; i < WAYS; i++) {
-		struct entry *way = &set->ways[i];
-		OWN(way);
-		if (way->kind != kind || way->ends != words[0] || way->version & GIVING)
+		struct entry *other = &set->ways[i];
+		OWN(other);
+		if (other->kind != kind || other->ends != words[0] || other->version & GIVING)
 			continue;
 		if (is_v6 && (others->ways[i][0] != words[1] || others->ways[i][1] != words[2] || others->ways[i][2] != words[3]))
 			continue;
-		entry = way;
+		entry = other;
+#ifdef LABELS
+		way = i;
+#endif
 		break;
 	}
 	__u32 now = bpf_ktime_get_coarse_ns() >> 20;
 	if (!entry || !entry->is_quiet || l4.marks & ~TCP_ACK || is_forgotten(entry, now) || may_cross(entry, length)) {
 		__u32 data = !payload ? 0 : segments < 255 ? segments : 255;
-		struct packet packet = {
-		    .key = {.words = {words[0]}, .kind = kind},
-		    .counters = counters,
-		    .worker = worker,
-		    .gso_size = gso_size,
-		    .set = set,
-		    .at = at,
-		    .entry = entry,
-		    .now = now,
-		    .marks = l4.marks,
-		    .data = data,
-		    .length = length,
-		};
-		if (is_v6) {
-			packet.key.words[1] = words[1];
-			packet.key.words[2] = words[2];
-			packet.key.words[3] = words[3];
-		}
-		if (send_first(skb, &packet) || !entry)
+#ifdef LABELS
+		struct packet *packet = bpf_map_lookup_elem(&packets, &zero);
+		if (!packet)
 			return GO_ON;
+		packet->way = way;
+		packet->hash = hash;
+		packet->segments = segments;
+		packet->headers = headers;
+		packet->version = packet->written = packet->begins_with = 0;
+		packet->from_high = from_high;
+		packet->is_egress = is_egress;
+		packet->is_odd = is_odd;
+#else
+		struct packet on_stack = {.counters = counters, .set = set, .entry = entry}, *packet = &on_stack;
+#endif
+		packet->key.words[0] = words[0];
+		packet->key.kind = kind;
+		packet->worker = worker;
+		packet->gso_size = gso_size;
+		packet->at = at;
+		packet->now = now;
+		packet->marks = l4.marks;
+		packet->data = data;
+		packet->length = length;
+		packet->key.words[1] = is_v6 ? words[1] : 0;
+		packet->key.words[2] = is_v6 ? words[2] : 0;
+		packet->key.words[3] = is_v6 ? words[3] : 0;
+		int is_done = handle_packet(skb, packet);
+#ifdef LABELS
+		entry = entry_of(packet);
+		segments = packet->segments;
+		length = packet->length;
+		found = packet->written ? IS_DUE : GO_ON;
+#endif
+		if (is_done || !entry)
+			return found;
 	}
 	// Two CPUs may count a flow's packets at once.
 	if (from_high) {
@@ -390,13 +562,13 @@ static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v
 	entry->last = now;
 	counters->counted += segments;
 	counters->counted_bytes += skb->len + (segments - 1) * (skb->len - payload);
-	return GO_ON;
+	return found;
 }
 
 #define CUT 1000 // the headers may lie outside of the linear part
 
 // Parses a packet and deals with it, unless it is `CUT`.
-static __noinline int look(struct __sk_buff *skb)
+static __noinline int look(struct __sk_buff *skb, int is_egress)
 {
 	const __u8 *ip = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__u16 protocol = bpf_ntohs(skb->protocol);
@@ -424,8 +596,9 @@ static __noinline int look(struct __sk_buff *skb)
 		if (ip + 20 > end)
 			return CUT;
 		__u32 header = (ip[0] & 15) * 4, length = be16(ip + 2);
+		__u32 fragment = be16(ip + 6);
 		int is_tcp = ip[9] == IPPROTO_TCP;
-		if (ip[0] >> 4 != 4 || header < 20 || be16(ip + 6) & MORE_FRAGMENTS_AND_OFFSET || (!is_tcp && ip[9] != IPPROTO_UDP))
+		if (ip[0] >> 4 != 4 || header < 20 || fragment & FRAGMENTS_NOT_TAKEN || (!is_tcp && ip[9] != IPPROTO_UDP))
 			goto other;
 		struct l4 l4;
 		if (header > 20) {
@@ -441,7 +614,7 @@ static __noinline int look(struct __sk_buff *skb)
 		if (!l4.header || length < header + l4.header || at + length > skb->len)
 			goto other;
 		__u64 words[4] = {be32(ip + 12) | (__u64)be32(ip + 16) << 32};
-		return plain(skb, words, 0, is_tcp, l4, length, header + l4.header);
+		return plain(skb, words, 0, is_tcp, l4, length, header + l4.header, is_egress, fragment & MORE_FRAGMENTS);
 	}
 	if (protocol == ETH_P_IPV6) {
 		if (ip + 40 > end)
@@ -460,19 +633,32 @@ static __noinline int look(struct __sk_buff *skb)
 #pragma unroll
 		for (int i = 0; i < 4; i++)
 			words[i] = be32(ip + 20 - 4 * i) | (__u64)be32(ip + 36 - 4 * i) << 32;
-		return plain(skb, words, 1, is_tcp, l4, payload + 40, 40 + l4.header);
+		return plain(skb, words, 1, is_tcp, l4, payload + 40, 40 + l4.header, is_egress, 0);
 	}
 other:
 	return send_other(skb, skb->gso_size, 0);
 }
 
-SEC("classifier")
-int fenxi_first(struct __sk_buff *skb)
+static __always_inline int see(struct __sk_buff *skb, int is_egress)
 {
-	int found = look(skb);
+	int found = look(skb, is_egress);
 	if (found == CUT && bpf_skb_pull_data(skb, skb->len < SHORT_FRAME ? skb->len : SHORT_FRAME) == 0)
-		found = look(skb);
+		found = look(skb, is_egress);
+#ifdef LABELS
+	if (found == IS_DUE) {
+		label(skb);
+		return GO_ON;
+	}
+#endif
 	return found == CUT ? send_other(skb, skb->gso_size, 0) : found;
 }
+
+SEC("classifier")
+int fenxi_first(struct __sk_buff *skb) { return see(skb, 0); }
+
+#ifdef LABELS
+SEC("classifier")
+int fenxi_out(struct __sk_buff *skb) { return see(skb, 1); }
+#endif
 
 char LICENSE[] SEC("license") = "GPL";

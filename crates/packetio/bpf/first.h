@@ -36,14 +36,22 @@ struct entry {
 	__u64 kind; // 0: free
 	__u32 version; // of its flow and its counts: see below
 	__u32 last;    // when the last packet came, in ticks of 2^20 ns, about a millisecond, of CLOCK_MONOTONIC
-	__u8 sent;        // packets sent up; 255 for more
-	__u8 sent_data;   // of these, packets with payload
-	__u8 is_quiet;    // none needs to be sent up any more; user space says so, too
-	__u8 is_bulk;     // none needs to be sent up for its bytes any more
+	union {
+		struct {
+			__u8 sent;      // packets sent up; 255 for more
+			__u8 sent_data; // of these, packets with payload; or the class, see series.h
+			__u8 is_quiet;  // none needs to be sent up any more; user space says so, too
+			__u8 flags;     // IS_BULK, and what series.h adds
+		};
+		__u32 word; // the same, for atomic operations
+	};
 	__u32 sent_bytes; // of what was sent up, at the IP layer
 	__u64 packets[2]; // counted
 	__u64 bytes[2];   // at the IP layer
 };
+
+#define IS_BULK 1     // no packet needs to be sent up for the flow's bytes any more
+#define FLAGS_SHIFT 24 // of the flags in `word`; processors that run BPF with the highest byte first are not supported
 
 struct set {
 	struct entry ways[WAYS];
@@ -66,6 +74,22 @@ struct words_of_set {
                      // one, whose entry this packet's flow was given
 #define IS_UDP 4     // `gso_size` is that of UDP, or of what is in it
 
+#define IS_REPORT 8  // there is no frame
+
+#define ELEMENTS_MAX 12
+#define DEPTHS_MAX 6
+
+// Elements of a flow's series that go up.
+struct reported {
+	__u8 from;
+	__u8 to;         // excluded
+	__u8 decided;    // elements of the depth that decided the label, or 0
+	__u8 class;      // the label, if there is one, or NO_CLASS
+	__u32 is_marked; // the program has written the connection's mark
+	__u32 answers[DEPTHS_MAX];
+	__u64 elements[ELEMENTS_MAX];
+};
+
 // In front of each frame in a ring.
 struct record {
 	__u64 time_ns; // CLOCK_BOOTTIME
@@ -79,6 +103,9 @@ struct record {
 	__u64 bytes[2];
 	__u32 last;
 	__u32 version;
+#ifdef LABELS
+	struct reported reported;
+#endif
 };
 
 // Bytes of a frame that are sent up: headers that were parsed fit into the first; those that were not may be longer.

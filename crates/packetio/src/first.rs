@@ -25,6 +25,7 @@
 
 mod describe;
 mod hash;
+mod labels;
 mod layout;
 mod program;
 mod receiver;

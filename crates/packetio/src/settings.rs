@@ -56,6 +56,9 @@ pub struct KernelLabels {
     pub ports: Vec<KernelPort>,
     /// Whether ports name flows until an answer contradicts them.
     pub is_ports_first: bool,
+    /// Whether elements are collected up to the greatest depth although the label is decided:
+    /// records want the series.
+    pub keeps_collecting: bool,
     /// Writes labels into the marks of connections and packets; `None`: user space does.
     pub marks: Option<KernelMarks>,
     /// By class: the DSCP that packets of its flows leave with. Empty: none.
@@ -93,6 +96,8 @@ pub struct KernelMarks {
     pub mask: u32,
     /// Whether a mark that is there is replaced.
     pub overwrites: bool,
+    /// Whether packets that come in get the mark, too, for rules that copy it to connections.
+    pub in_packets: bool,
 }
 
 /// Keeps ring sockets beyond the end of the process. Calls return quickly.

@@ -1,10 +1,17 @@
 //! Converts the kernel's records and counts.
 
+use std::net::IpAddr;
+
 use rustix::time::{ClockId, clock_gettime};
 
 use super::FlowCounts;
-use super::layout::{IS_UDP, KernelCounts, Key, Record, ticks};
+use super::layout::{Element, IS_UDP, KernelCounts, Key, Record, ticks};
 use crate::burst::{Frame, Gso};
+use crate::interface::ETHERNET;
+
+const TCP: u8 = 6;
+/// Flag of TCP.
+const ACK: u8 = 16;
 
 /// Bytes of a VLAN tag.
 pub const TAG: usize = 4;
@@ -43,6 +50,87 @@ pub fn describe(record: &Record, at: usize, captured: usize, link: u16, clocks: 
     }
 }
 
+/// Bytes of the frame that stands for an element, at most.
+pub const ELEMENT_BYTES: usize = 74;
+
+/// Writes the headers of an element's packet into `room`, and describes it, as if it had come up
+/// without its payload. `us`: time since boot, near the element's.
+pub fn element(
+    room: &mut [u8],
+    at: usize,
+    (key, element): (&Key, Element),
+    us: u64,
+    (link, clocks): (u16, Clocks),
+) -> Frame {
+    let length = element.length();
+    let (from, to) = match (key.ends(), element.is_from_high()) {
+        ([low, high], false) => (low, high),
+        ([low, high], true) => (high, low),
+    };
+    let mut header = Header { room, len: 0 };
+    let ethernet = u32::from(link == ETHERNET) * 14;
+    if ethernet != 0 {
+        header.put(&[0; ADDRESSES]);
+        header.put(&(if key.is_v6 == 0 { 0x0800_u16 } else { 0x86dd }).to_be_bytes());
+    }
+    let payload = match (from.0, to.0) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            header.put(&[0x45, 0]);
+            header.put(&length.to_be_bytes());
+            header.put(&[0, 0, 0, 0, 64, key.protocol, 0, 0]);
+            header.put(&from.octets());
+            header.put(&to.octets());
+            length.saturating_sub(20)
+        }
+        (from, to) => {
+            let payload = length.saturating_sub(40);
+            header.put(&[0x60, 0, 0, 0]);
+            header.put(&payload.to_be_bytes());
+            header.put(&[key.protocol, 64]);
+            for address in [from, to] {
+                if let IpAddr::V6(address) = address {
+                    header.put(&address.octets());
+                }
+            }
+            payload
+        }
+    };
+    header.put(&from.1.to_be_bytes());
+    header.put(&to.1.to_be_bytes());
+    if key.protocol == TCP {
+        let flags = ACK | u8::from(element.has_fin()) | u8::from(element.has_rst()) << 2;
+        header.put(&[0, 0, 0, 0, 0, 0, 0, 0, 0x50, flags, 0, 0, 0, 0, 0, 0]);
+    } else {
+        header.put(&payload.to_be_bytes());
+        header.put(&[0, 0]);
+    }
+    let ago_us = (us as u32).wrapping_sub(element.us());
+    // This CPU's clock may lag behind.
+    let ago_us = if ago_us > u32::MAX / 2 { 0 } else { ago_us };
+    let wall_ns = (us as i64 - i64::from(ago_us)) * 1000 + clocks.wall_ahead_ns;
+    Frame {
+        at,
+        captured: header.len as u32,
+        wire: u32::from(length) + ethernet,
+        time_us: wall_ns.div_euclid(1000),
+        link,
+        ..Frame::default()
+    }
+}
+
+/// Bytes that are written one after the other.
+struct Header<'a> {
+    room: &'a mut [u8],
+    len: usize,
+}
+
+impl Header<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.room[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+}
+
 pub fn flow_counts(key: &Key, counts: &KernelCounts, clocks: Clocks) -> FlowCounts {
     let silent = clocks.ticks.wrapping_sub(counts.last);
     // This thread's clock may lag behind the kernel's at the last packet.
@@ -67,6 +155,11 @@ pub struct Clocks {
 }
 
 impl Clocks {
+    /// Time since boot, µs.
+    pub fn boot_us(self) -> u64 {
+        ((self.wall_ns - self.wall_ahead_ns) / 1000) as u64
+    }
+
     pub fn read() -> Clocks {
         let wall_ns = nanoseconds(ClockId::Realtime);
         Clocks {

@@ -15,6 +15,19 @@ pub const VERSION_STEP: u32 = 16;
 pub const HAS_COUNTS: u16 = 1;
 pub const OPENS: u16 = 2;
 pub const IS_UDP: u16 = 4;
+pub const IS_REPORT: u16 = 8;
+
+/// Elements of a series, and depths, at most.
+pub const ELEMENTS_MAX: usize = 12;
+pub const DEPTHS_MAX: usize = 6;
+
+/// Flags of an entry.
+pub const IS_OURS: u8 = 2;
+
+/// Fields of a series' state, of 8 bits each, above the version.
+pub const CLAIMED_SHIFT: u32 = 32;
+pub const WRITTEN_SHIFT: u32 = 40;
+pub const REPORTED_SHIFT: u32 = 48;
 
 /// Converts to ticks of 2^20 ns of `CLOCK_MONOTONIC`, which wrap. Times above 0 are at least a
 /// tick.
@@ -135,6 +148,81 @@ fn words(address: IpAddr) -> [u32; 4] {
     }
 }
 
+/// A packet with payload that did not come up: an element of a series that the kernel collects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Element(pub u64);
+
+impl Element {
+    /// Time in µs of `CLOCK_BOOTTIME`, which wraps.
+    pub fn us(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Bytes at the IP layer.
+    pub fn length(self) -> u16 {
+        (self.0 >> 32) as u16
+    }
+
+    pub fn is_from_high(self) -> bool {
+        self.0 >> 48 & 1 != 0
+    }
+
+    pub fn has_fin(self) -> bool {
+        self.0 >> 49 & 1 != 0
+    }
+
+    pub fn has_rst(self) -> bool {
+        self.0 >> 50 & 1 != 0
+    }
+
+    /// Whether it is of the flow whose entry has this version, and no packet was on its way for so
+    /// long that another flow got the entry meanwhile.
+    pub fn is_of(self, version: u32) -> bool {
+        self.0 >> 51 == u64::from(version / VERSION_STEP) << 51 >> 51
+    }
+}
+
+/// Elements of a flow that no record had, and its label.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reported {
+    /// The first one's number, and the one behind the last.
+    pub from: u8,
+    pub to: u8,
+    /// Elements of the depth that decided; 0: none has yet.
+    pub decided: u8,
+    /// The class, if the flow has a label.
+    pub class: u8,
+    /// Whether the connection has the mark of the class, or keeps another's.
+    pub is_marked: bool,
+    /// By depth: class, confidence in Q15, and generation of the network; 0: not asked.
+    pub answers: [u32; DEPTHS_MAX],
+    pub elements: [Element; ELEMENTS_MAX],
+}
+
+impl Reported {
+    const BYTES: usize = 128;
+
+    fn read(bytes: &[u8; Reported::BYTES]) -> Reported {
+        let half = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let most = ELEMENTS_MAX as u8;
+        Reported {
+            from: bytes[0].min(most),
+            to: bytes[1].min(most),
+            decided: bytes[2],
+            class: bytes[3],
+            is_marked: half(4) != 0,
+            answers: std::array::from_fn(|i| half(8 + 4 * i)),
+            elements: std::array::from_fn(|i| Element(word(32 + 8 * i))),
+        }
+    }
+
+    /// Those elements.
+    pub fn elements(&self) -> &[Element] {
+        self.elements.get(usize::from(self.from)..usize::from(self.to)).unwrap_or_default()
+    }
+}
+
 /// The header of a frame in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -147,15 +235,26 @@ pub struct Record {
     pub flags: u16,
     pub key: Key,
     pub counts: KernelCounts,
+    /// Only where the kernel labels flows.
+    pub reported: Reported,
 }
 
 impl Record {
-    /// Bytes of the header.
+    /// Bytes of the header, without what is reported.
     pub const BYTES: usize = 104;
 
     /// A record and its frame; `None` if there are too few bytes, which the program never writes.
-    pub fn read(bytes: &[u8]) -> Option<(Record, &[u8])> {
-        let (head, rest) = bytes.split_first_chunk::<{ Record::BYTES }>()?;
+    pub fn read(bytes: &[u8], has_labels: bool) -> Option<(Record, &[u8])> {
+        let (head, mut rest) = bytes.split_first_chunk::<{ Record::BYTES }>()?;
+        let mut reported = Reported::default();
+        let flags = u16::from_ne_bytes([head[22], head[23]]);
+        if has_labels {
+            let bytes;
+            (bytes, rest) = rest.split_first_chunk()?;
+            if flags & HAS_COUNTS != 0 {
+                reported = Reported::read(bytes);
+            }
+        }
         let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| head[at + i]));
         let half = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| head[at + i]));
         let quarter = |at: usize| u16::from_ne_bytes([head[at], head[at + 1]]);
@@ -167,7 +266,7 @@ impl Record {
             // The kernel has the protocol in network order.
             tag: (u16::from_be_bytes([head[16], head[17]]), quarter(18)),
             gso_size: quarter(20),
-            flags: quarter(22),
+            flags,
             key: Key::from_words(word(56), |i| word(24 + 8 * i)),
             counts: KernelCounts {
                 packets: [word(64), word(72)],
@@ -175,6 +274,7 @@ impl Record {
                 last: half(96),
                 version: half(100),
             },
+            reported,
         };
         Some((record, rest.get(..captured as usize)?))
     }
@@ -207,8 +307,8 @@ mod tests {
     fn a_cut_record_is_none() {
         let mut bytes = vec![0; Record::BYTES + 60];
         bytes[12] = 60;
-        assert_eq!(Record::read(&bytes).unwrap().1.len(), 60);
-        assert!(Record::read(&bytes[..Record::BYTES + 59]).is_none());
-        assert!(Record::read(&bytes[..Record::BYTES - 1]).is_none());
+        assert_eq!(Record::read(&bytes, false).unwrap().1.len(), 60);
+        assert!(Record::read(&bytes[..Record::BYTES + 59], false).is_none());
+        assert!(Record::read(&bytes[..Record::BYTES - 1], false).is_none());
     }
 }

@@ -11,6 +11,7 @@ use aya::{Ebpf, EbpfLoader, Pod};
 use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
 
 use super::hash::Secrets;
+use super::labels;
 use super::layout::{Counters, WAYS, WORKERS_MAX, ticks};
 use super::table::Table;
 use crate::ebpf::{errno, load_error};
@@ -18,8 +19,12 @@ use crate::error::OpenError;
 use crate::interface::{ETHERNET, Interface};
 use crate::settings::{Direction, FirstPackets, PortSettings};
 
-/// Built from `bpf/first.c` by `make bpf`.
+/// Built from `bpf/first.c` by `make bpf`; with labels in the kernel, and without.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/first.o");
+static OBJECT_WITH_LABELS: &[u8] = aya::include_bytes_aligned!("../../bpf/kernel.o");
+/// The programs for what comes in, and for what goes out where that is another one.
+const IN: &str = "fenxi_first";
+const OUT: &str = "fenxi_out";
 /// Minimum and maximum size of a ring: powers of two.
 const RING_BYTES_MIN: u64 = 1 << 16;
 const RING_BYTES_MAX: u64 = 1 << 30;
@@ -35,7 +40,8 @@ mod pod {
 /// A program and its maps, for one interface.
 pub struct Program {
     ebpf: Ebpf,
-    links: Vec<SchedClassifierLinkId>,
+    links: Vec<(&'static str, SchedClassifierLinkId)>,
+    has_labels: bool,
     directions: &'static [TcAttachType],
     /// By worker and CPU.
     counters: PerCpuArray<MapData, Counters>,
@@ -87,6 +93,7 @@ pub fn load(
             counters: counters.map_err(refused)?,
             ebpf,
             links: Vec::new(),
+            has_labels: first.labels.is_some(),
             directions,
         },
         rings,
@@ -103,7 +110,19 @@ fn load_object(
     let forget_ticks = ticks(first.forget.as_nanos() as u64);
     let sets = first.flows.div_ceil(WAYS as u32).next_power_of_two();
     let secrets = Secrets::new(first.seed);
-    let loaded = EbpfLoader::new()
+    let entries = workers.saturating_mul(sets).saturating_mul(WAYS as u32);
+    let labels = first.labels.as_deref();
+    let constants = labels.map(labels::Constants::new);
+    let mut loader = EbpfLoader::new();
+    let object = match &constants {
+        None => OBJECT,
+        Some(constants) => {
+            loader.override_global("settings", constants, true);
+            loader.map_max_entries("series", entries);
+            OBJECT_WITH_LABELS
+        }
+    };
+    let loaded = loader
         .override_global("workers", &workers, true)
         .override_global("is_ethernet", &is_ethernet, true)
         .override_global("packets_wanted", &first.packets, true)
@@ -114,26 +133,37 @@ fn load_object(
         .override_global("hash_secrets", secrets.as_slice(), true)
         .map_max_entries("table", workers.saturating_mul(sets))
         .map_max_entries("table_words", workers.saturating_mul(sets))
-        .load(OBJECT)
+        .load(object)
         .map_err(Box::<dyn Error>::from);
     let table = |mut ebpf: Ebpf| {
+        if let Some(labels) = labels {
+            labels::fill(&mut ebpf, labels)?;
+        }
         // Loading needs all maps, so it precedes taking them.
-        load_program(&mut ebpf)?;
+        load_program(&mut ebpf, IN)?;
+        if labels.is_some() {
+            load_program(&mut ebpf, OUT)?;
+        }
         let mut array = |name| match take(&mut ebpf, name)? {
             Map::Array(array) => Ok(array),
             _ => Err(Box::<dyn Error>::from("a map of the program is no array")),
         };
         let maps = [array("table")?, array("table_words")?, array("asleep")?];
+        let series = labels.map(|_| array("series")).transpose()?;
         let maps = maps.each_ref().map(|map| map.fd().as_fd());
-        let table = Table::map(maps, (workers, sets), secrets)?;
+        let series = series.as_ref().map(|map| map.fd().as_fd());
+        let table = Table::map(maps, series, (workers, sets), secrets)?;
         Ok((ebpf, table))
     };
     loaded.and_then(table).map_err(|error| refused(interface, &*error))
 }
 
-/// Loads the program into the kernel, unless it is loaded.
-fn load_program(ebpf: &mut Ebpf) -> Result<&mut SchedClassifier, Box<dyn Error>> {
-    let program = ebpf.program_mut("fenxi_first").ok_or("the object has no program")?;
+/// Loads a program into the kernel, unless it is loaded.
+fn load_program<'a>(
+    ebpf: &'a mut Ebpf,
+    name: &str,
+) -> Result<&'a mut SchedClassifier, Box<dyn Error>> {
+    let program = ebpf.program_mut(name).ok_or("the object lacks a program")?;
     let program: &mut SchedClassifier = program.try_into()?;
     match program.load() {
         Ok(()) | Err(ProgramError::AlreadyLoaded) => Ok(program),
@@ -167,16 +197,20 @@ impl Program {
     /// attached until it is dropped or the process ends.
     pub fn attach(&mut self, interface: &Interface) -> Result<(), OpenError> {
         let refused = |error: Box<dyn Error>| refused(interface, &*error);
-        let program = load_program(&mut self.ebpf).map_err(refused)?;
-        for link in self.links.drain(..) {
+        for (name, link) in self.links.drain(..) {
             // If the interface is gone, there is nothing to detach from.
-            let _ = program.detach(link);
+            let _ = load_program(&mut self.ebpf, name).map_err(refused)?.detach(link);
         }
         for direction in self.directions {
+            let name = match direction {
+                TcAttachType::Egress if self.has_labels => OUT,
+                _ => IN,
+            };
+            let program = load_program(&mut self.ebpf, name).map_err(refused)?;
             // In front of other programs, which may drop or redirect.
             let options = TcAttachOptions::TcxOrder(LinkOrder::first());
             let link = program.attach_with_options(&interface.name, *direction, options);
-            self.links.push(link.map_err(|error| refused(error.into()))?);
+            self.links.push((name, link.map_err(|error| refused(error.into()))?));
         }
         Ok(())
     }

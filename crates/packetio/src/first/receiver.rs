@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use aya::maps::{MapData, RingBuf};
 
 use super::FlowCounts;
-use super::describe::{Clocks, TAG, describe, flow_counts, put};
-use super::layout::{HAS_COUNTS, Key, OPENS, Record};
+use super::describe::{self, Clocks, ELEMENT_BYTES, TAG, describe, flow_counts, put};
+use super::layout::{ELEMENTS_MAX, HAS_COUNTS, IS_REPORT, Key, OPENS, Record};
 use super::program::{self, Loaded, Program};
-use super::round::{COUNTS, PORTION_EVERY, Round};
+use super::round::{COUNTS, Found, PORTION_EVERY, Round};
 use super::table::{Enough, Table};
 use crate::backend::Opened;
 use crate::burst::{Burst, Frame};
@@ -22,6 +22,9 @@ use crate::settings::{FirstPackets, PortSettings};
 /// Bytes of a burst's memory, and the maximum per frame with its tag put back.
 const BURST_BYTES: usize = 1 << 16;
 const FRAME_BYTES: usize = 2048 + TAG;
+/// Frames of a record, at most, and their bytes.
+const RECORD_FRAMES: usize = ELEMENTS_MAX + 1;
+const RECORD_BYTES: usize = FRAME_BYTES + ELEMENTS_MAX * ELEMENT_BYTES;
 /// A worker that does not reach the end of its ring for this long reads the table anyway: flows
 /// must not seem silent.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -30,6 +33,10 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// After frames, the worker polls again after this pause, and only sleeps on the ring if it finds
 /// none: a busy interface causes no more wake-ups than that.
 const PAUSE: Duration = Duration::from_millis(1);
+/// Where the kernel labels flows nothing is urgent: the worker polls at this interval, and sleeps on
+/// the ring once it has been empty for so long.
+const LABELS_PAUSE: Duration = Duration::from_millis(3);
+const LABELS_STAY: Duration = Duration::from_millis(100);
 
 /// State shared by the ports of an interface.
 struct Shared {
@@ -52,9 +59,14 @@ pub struct Receiver {
     /// Keys and versions of `counts`, for [`Notice::Forget`].
     keys: Vec<(Key, u32)>,
     round: Round,
+    /// Bytes of the burst in use.
+    filled: usize,
     /// A frame that belongs to the next burst, its bytes and where they are.
     opening: Option<(Record, usize)>,
     opening_at: usize,
+    has_labels: bool,
+    /// Elements taken from the table.
+    taken: u64,
     /// Since when frames have waited in the ring behind those taken; `None`: it was empty.
     behind: Option<Instant>,
     /// Time of the last frames.
@@ -120,8 +132,11 @@ impl Receiver {
             counts: Vec::with_capacity(BURST_BYTES / 64 + COUNTS),
             keys: Vec::with_capacity(BURST_BYTES / 64 + COUNTS),
             round: Round::new(worker, now),
+            filled: 0,
             opening: None,
             opening_at: 0,
+            has_labels: settings.first.as_ref().is_some_and(|it| it.labels.is_some()),
+            taken: 0,
             behind: None,
             busy: None,
             received: RxCounts::default(),
@@ -144,31 +159,63 @@ impl Receiver {
             ));
             at = self.opening_at + captured;
         }
-        while self.frames.len() < max && at + FRAME_BYTES <= self.bytes.len() {
+        self.filled = at;
+        while self.has_room(max) {
             let Some(item) = self.ring.next() else {
                 return true;
             };
-            let Some((record, frame)) = Record::read(&item) else {
+            let Some((record, frame)) = Record::read(&item, self.has_labels) else {
                 continue;
             };
-            let room = &mut self.bytes[at..at + FRAME_BYTES];
             let link = self.interface.link_type;
-            let captured = put(room, frame, record.tag, link == ETHERNET);
+            let us = record.time_ns / 1000;
+            for &element in record.reported.elements() {
+                if element.is_of(record.counts.version) {
+                    let room = &mut self.bytes[self.filled..];
+                    let of = (&record.key, element);
+                    let frame = describe::element(room, self.filled, of, us, (link, clocks));
+                    self.filled += frame.captured as usize;
+                    self.frames.push(frame);
+                }
+            }
             if record.flags & HAS_COUNTS != 0 {
                 self.counts.push(flow_counts(&record.key, &record.counts, clocks));
                 self.keys.push((record.key, record.counts.version));
             }
+            let at = self.filled;
+            if record.flags & IS_REPORT == 0 {
+                let room = &mut self.bytes[at..at + FRAME_BYTES];
+                let captured = put(room, frame, record.tag, link == ETHERNET);
+                self.filled += captured;
+                if record.flags & OPENS != 0 {
+                    self.opening = Some((record, captured));
+                    self.opening_at = at;
+                } else {
+                    self.frames.push(describe(&record, at, captured, link, clocks));
+                }
+            }
             if record.flags & OPENS != 0 {
                 // The counts are of the previous flow and precede this frame, which begins the next
                 // burst.
-                self.opening = Some((record, captured));
-                self.opening_at = at;
                 return false;
             }
-            self.frames.push(describe(&record, at, captured, link, clocks));
-            at += captured;
         }
         false
+    }
+
+    /// Whether the frames of another record fit. It may have more than a burst should.
+    fn has_room(&self, max: usize) -> bool {
+        match self.has_labels {
+            false => self.frames.len() < max && self.filled + FRAME_BYTES <= self.bytes.len(),
+            true => self.records_left(max) != 0,
+        }
+    }
+
+    /// Records with elements for which there is room, at least one in an empty burst.
+    fn records_left(&self, max: usize) -> usize {
+        let left = (self.bytes.len() - self.filled) / RECORD_BYTES;
+        let left = left.min(max.saturating_sub(self.frames.len()) / RECORD_FRAMES);
+        left.max(usize::from(self.frames.is_empty()))
     }
 
     /// Takes frames and, if due, a portion of the table. The portion may count a flow whose first
@@ -189,7 +236,23 @@ impl Receiver {
             false => self.behind.or(Some(now)),
         };
         if is_due && (is_empty || is_late) {
-            for (key, counts) in self.round.take(&self.shared.table, now, clocks) {
+            let room = self.records_left(max);
+            let (table, link) = (&self.shared.table, self.interface.link_type);
+            for Found { number, key, counts, has_elements } in
+                self.round.take(table, now, clocks, room)
+            {
+                let reported = match has_elements {
+                    true => table.take_unreported(self.worker, *number, counts.version),
+                    false => None,
+                };
+                for &element in reported.unwrap_or_default().elements() {
+                    let room = &mut self.bytes[self.filled..];
+                    let (of, us) = ((key, element), clocks.boot_us());
+                    let frame = describe::element(room, self.filled, of, us, (link, clocks));
+                    self.filled += frame.captured as usize;
+                    self.frames.push(frame);
+                    self.taken += 1;
+                }
                 self.counts.push(flow_counts(key, counts, clocks));
                 self.keys.push((*key, counts.version));
             }
@@ -303,9 +366,9 @@ impl Rx for Receiver {
         let counters = self.program().counters(self.worker);
         let handed_out = self.received.received;
         RxCounts {
-            offered: counters.sent + counters.dropped,
+            offered: counters.sent + counters.dropped + self.taken,
             dropped: counters.dropped,
-            waiting: counters.sent.saturating_sub(handed_out),
+            waiting: (counters.sent + self.taken).saturating_sub(handed_out),
             is_away: self.link != Link::Up,
             counted: counters.counted,
             counted_bytes: counters.counted_bytes,
@@ -323,10 +386,14 @@ impl Rx for Receiver {
         if self.round.is_under_way() {
             return WaitHandle::Within(PORTION_EVERY);
         }
+        let (stay, pause) = match self.has_labels {
+            true => (LABELS_STAY, LABELS_PAUSE),
+            false => (PAUSE, PAUSE),
+        };
         if let Some(busy) = self.busy
-            && busy.elapsed() < PAUSE
+            && busy.elapsed() < stay
         {
-            return WaitHandle::Within(PAUSE);
+            return WaitHandle::Within(pause);
         }
         self.shared.table.set_asleep(self.worker);
         WaitHandle::Fd(self.ring.as_fd())

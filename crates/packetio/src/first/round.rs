@@ -13,6 +13,9 @@ pub const PORTION_EVERY: Duration = Duration::from_millis(1);
 const PORTION: usize = 4096;
 /// Maximum counts per portion.
 pub const COUNTS: usize = 1024;
+/// Ticks of silence after which elements of a flow that the kernel labels are taken from its table:
+/// no record is on its way.
+const SILENCE: u32 = 512;
 /// Ticks by which the kernel's coarse clock may lag: a timer interrupt's interval.
 const COARSE: u32 = 20;
 
@@ -29,7 +32,17 @@ pub struct Round {
     is_last: bool,
     /// End of the portion that was read, and what changed in it.
     end: usize,
-    found: Vec<(Key, KernelCounts)>,
+    found: Vec<Found>,
+}
+
+/// An entry with something new.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    pub number: usize,
+    pub key: Key,
+    pub counts: KernelCounts,
+    /// It has elements that are in no record.
+    pub has_elements: bool,
 }
 
 impl Round {
@@ -73,23 +86,51 @@ impl Round {
         // Changes during the last round may have been missed.
         let known = if self.at == 0 { self.began } else { self.before };
         let since = clocks.ticks.wrapping_sub(known).wrapping_add(COARSE);
+        // Elements that came just before the last round wait for this one.
+        let longer = since.wrapping_add(2 * SILENCE);
         let to = (self.at + PORTION).min(table.len());
         self.found.clear();
         self.end = self.at;
         while self.end < to && self.found.len() < COUNTS {
-            if let Some(found) = table.read(self.worker, self.end, clocks.ticks, since)
-                && found.1.packets != [0; 2]
-            {
-                self.found.push(found);
-            }
+            let number = self.end;
             self.end += 1;
+            let Some((key, counts)) = table.read(self.worker, number, clocks.ticks, longer) else {
+                continue;
+            };
+            let has_elements = table.has_unreported(self.worker, number, counts.version);
+            let silent = clocks.ticks.wrapping_sub(counts.last);
+            let is_new = match has_elements {
+                // Counts follow the elements, with which user space begins the flow.
+                true => self.is_last || is_older(silent, SILENCE),
+                false => counts.packets != [0; 2] && !is_older(silent, since),
+            };
+            if is_new {
+                self.found.push(Found { number, key, counts, has_elements });
+            }
         }
     }
 
-    /// Returns the portion that was read and advances.
-    pub fn take(&mut self, table: &Table, now: Instant, clocks: Clocks) -> &[(Key, KernelCounts)] {
+    /// Returns the portion that was read and advances, up to the entry that is one too many with
+    /// elements.
+    pub fn take(
+        &mut self,
+        table: &Table,
+        now: Instant,
+        clocks: Clocks,
+        with_elements: usize,
+    ) -> &[Found] {
         if self.at == 0 {
             (self.before, self.began) = (self.began, clocks.ticks);
+        }
+        let mut left = with_elements;
+        let too_many = self.found.iter().position(|found| {
+            let is_too_many = found.has_elements && left == 0;
+            left -= usize::from(found.has_elements && !is_too_many);
+            is_too_many
+        });
+        if let Some(at) = too_many {
+            self.end = self.found[at].number;
+            self.found.truncate(at);
         }
         (self.at, self.next) = match self.is_last {
             true => (self.end, now),
@@ -100,4 +141,9 @@ impl Round {
         }
         &self.found
     }
+}
+
+/// Whether a silence is longer than so many ticks. The kernel's clock may be ahead of this one.
+fn is_older(silent: u32, ticks: u32) -> bool {
+    silent > ticks && silent < u32::MAX / 2
 }

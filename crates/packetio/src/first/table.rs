@@ -15,7 +15,10 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use rustix::mm::MapFlags;
 
 use super::hash::Secrets;
-use super::layout::{CLEARING, GIVING, KernelCounts, Key, VERSION_STEP, WAYS, WORKERS_MAX};
+use super::layout::{
+    CLAIMED_SHIFT, CLEARING, DEPTHS_MAX, ELEMENTS_MAX, Element, GIVING, IS_OURS, KernelCounts, Key,
+    REPORTED_SHIFT, Reported, VERSION_STEP, WAYS, WORKERS_MAX, WRITTEN_SHIFT,
+};
 use crate::mapping::Mapping;
 
 /// An entry as in `bpf/first.h`: one cache line.
@@ -29,8 +32,8 @@ struct Entry {
     /// Packets handed out; only the program uses it and the fields marked so.
     sent: [AtomicU8; 2],
     is_quiet: AtomicU8,
-    /// Program only, as the next field.
-    is_bulk: AtomicU8,
+    flags: AtomicU8,
+    /// Program only.
     sent_bytes: AtomicU32,
     packets: [AtomicU64; 2],
     bytes: [AtomicU64; 2],
@@ -39,7 +42,16 @@ struct Entry {
 /// The other words of IPv6 addresses.
 type Words = [AtomicU64; 3];
 
+/// A series as in `bpf/series.h`.
+#[repr(C)]
+struct Series {
+    state: AtomicU64,
+    answers: [AtomicU32; DEPTHS_MAX],
+    elements: [AtomicU64; ELEMENTS_MAX],
+}
+
 const _: () = assert!(size_of::<Entry>() == 64 && size_of::<Words>() == 24);
+const _: () = assert!(size_of::<Series>() == 128);
 
 /// The values of a mapped map whose values have no padding.
 ///
@@ -58,6 +70,8 @@ pub struct Table {
     entries: Mapping,
     words: Mapping,
     asleep: Mapping,
+    /// Only where the kernel labels flows.
+    series: Option<Mapping>,
     workers: u32,
     /// Sets per worker.
     sets: u32,
@@ -65,9 +79,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// Maps the program's maps `table`, `table_words` and `asleep`.
+    /// Maps the program's maps `table`, `table_words` and `asleep`, and `series` if it labels flows.
     pub fn map(
         [table, words, asleep]: [BorrowedFd<'_>; 3],
+        series: Option<BorrowedFd<'_>>,
         (workers, sets): (u32, u32),
         secrets: Secrets,
     ) -> io::Result<Table> {
@@ -77,6 +92,7 @@ impl Table {
             entries: map(table, entries * size_of::<Entry>())?,
             words: map(words, entries * size_of::<Words>())?,
             asleep: map(asleep, WORKERS_MAX as usize * size_of::<u64>())?,
+            series: series.map(|it| map(it, entries * size_of::<Series>())).transpose()?,
             workers,
             sets,
             secrets,
@@ -146,6 +162,36 @@ impl Table {
         (entry.version.load(Ordering::Relaxed) == version).then_some((key, counts))
     }
 
+    /// The series of an entry of this version whose elements are all written, its state, and where
+    /// those begin and end that are in no record.
+    fn unreported(&self, number: usize, version: u32) -> Option<(&Series, u64, [u8; 2])> {
+        if self.entries()[number].flags.load(Ordering::Relaxed) & IS_OURS == 0 {
+            return None;
+        }
+        // SAFETY: `Series` has the program's layout.
+        let series: &[Series] = unsafe { values(self.series.as_ref()?) };
+        let state = series[number].state.load(Ordering::Acquire);
+        let field = |shift: u32| (state >> shift) as u8;
+        let (written, from) = (field(WRITTEN_SHIFT), field(REPORTED_SHIFT));
+        let is_whole = state as u32 == version && written == field(CLAIMED_SHIFT);
+        (is_whole && from < written).then(|| (&series[number], state, [from, written]))
+    }
+
+    /// Whether an entry of a worker has elements that are in no record.
+    pub fn has_unreported(&self, worker: u32, number: usize, version: u32) -> bool {
+        self.unreported(worker as usize * self.len() + number, version).is_some()
+    }
+
+    /// Takes the elements of an entry that are in no record; the program will not report them.
+    pub fn take_unreported(&self, worker: u32, number: usize, version: u32) -> Option<Reported> {
+        let number = worker as usize * self.len() + number;
+        let (series, state, [from, to]) = self.unreported(number, version)?;
+        let new = state + (u64::from(to - from) << REPORTED_SHIFT);
+        series.state.compare_exchange(state, new, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        let element = |i: usize| Element(series.elements[i].load(Ordering::Relaxed));
+        Some(Reported { from, to, elements: std::array::from_fn(element), ..Reported::default() })
+    }
+
     fn find(&self, key: &Key) -> Option<&Entry> {
         let hash = self.secrets.hash(key);
         let worker = match self.workers {
@@ -184,10 +230,12 @@ pub struct Enough(pub(super) Arc<Table>);
 impl Enough {
     /// The flow between these ends, in either order, needs no more packets. The kernel only counts
     /// its packets from now on, except those with SYN, FIN or RST, until the flow is silent for
-    /// long or starts anew.
+    /// long or starts anew. Where it labels the flow itself, it knows.
     #[inline]
     pub fn note(&self, protocol: u8, ends: [(IpAddr, u16); 2]) {
-        if let Some(entry) = self.0.find(&Key::new(protocol, ends)) {
+        if let Some(entry) = self.0.find(&Key::new(protocol, ends))
+            && entry.flags.load(Ordering::Relaxed) & IS_OURS == 0
+        {
             entry.is_quiet.store(1, Ordering::Relaxed);
         }
     }

@@ -5,6 +5,7 @@ mod flows;
 mod frames;
 mod interfaces;
 mod keys;
+mod labels;
 mod marks;
 mod merged;
 mod packets;

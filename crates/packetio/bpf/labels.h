@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0
+//
+// What becomes of a packet where the kernel labels flows: part of first.c.
+
+// The packet that a CPU is at: it stands here and not on the stack, so that a label can be decided once its packet has been
+// dealt with, and the network has the stack.
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct packet);
+} packets SEC(".maps");
+
+#define IS_DUE 1001 // elements have been written: the flow's label may be decided
+
+// A question on its way.
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct question);
+} questions SEC(".maps");
+
+static __always_inline void set_flags(struct entry *entry, __u32 flags)
+{
+	__sync_fetch_and_or(&entry->word, flags << FLAGS_SHIFT);
+}
+
+static __always_inline void clear_flags(struct entry *entry, __u32 flags)
+{
+	__sync_fetch_and_and(&entry->word, ~(flags << FLAGS_SHIFT));
+}
+
+// Names a flow, from this packet on.
+static __always_inline void name(struct entry *entry, const struct deciding *deciding, __u32 class)
+{
+	entry->sent_data = class;
+	set_flags(entry, IS_NAMED | (settings.marks && deciding->mark[class & CLASSES_MAX] ? IS_UNMARKED : 0));
+}
+
+// The port of the flow's server.
+static __always_inline __u32 server_port(const struct entry *entry)
+{
+	__u32 both = entry->kind;
+	return (entry->flags & FROM_HIGH ? both : both >> 16) & 0xffff;
+}
+
+static __always_inline int is_of_tcp(const struct entry *entry)
+{
+	return (entry->kind >> PROTOCOL_SHIFT & 0xff) == IPPROTO_TCP;
+}
+
+// The class of a flow by the port of its server, or NO_CLASS.
+static __always_inline __u32 class_by_port(const struct entry *entry)
+{
+	__u32 is_udp = !is_of_tcp(entry);
+	const struct ports *classes = bpf_map_lookup_elem(&ports, &is_udp);
+	return settings.is_ports_first && classes ? classes->class[server_port(entry)] : NO_CLASS;
+}
+
+// Names a flow that begins by the port of its server.
+static __always_inline void name_by_port(struct entry *entry)
+{
+	__u32 zero = 0, class = class_by_port(entry);
+	const struct deciding *how = bpf_map_lookup_elem(&deciding, &zero);
+	if (how && class != NO_CLASS)
+		name(entry, how, class);
+}
+
+// All bits, if a number is below another; else none.
+static __always_inline __u64 if_below(__u64 number, __u64 other)
+{
+	__s64 mask = (__s64)(number - other) >> 63;
+	OWN(mask);
+	return mask;
+}
+
+// Fills a question about a flow's first `k` elements; whether all of them are its own. Without branches, all of whose ways the
+// verifier would follow.
+static __always_inline int pose(struct question *question, const struct series *series, const struct entry *entry, __u32 version,
+				__u32 k)
+{
+	__u32 before = (__u32)series->elements[0];
+	__u64 tag = tag_of(version), foreign = 0, is_high = (entry->flags & FROM_HIGH) / FROM_HIGH;
+#pragma unroll
+	for (int i = 0; i < ELEMENTS_MAX; i++) {
+		__u64 element = series->elements[i], is_there = if_below(i, k);
+		__s64 length = element >> LENGTH_SHIFT & 0xffff;
+		__s64 is_back = -((element / ELEMENT_FROM_HIGH & 1) ^ is_high);
+		// CPUs read the clock before they claim a place, so time may step back.
+		__s32 gap = (__u32)element - before, sign = gap >> 31;
+		foreign |= (element ^ tag) >> TAG_SHIFT & is_there;
+		question->lengths[i] = ((length ^ is_back) - is_back) & is_there;
+		question->gaps_us[i] = gap & ~sign & is_there;
+		before = element;
+	}
+	question->elements = k;
+	question->is_tcp = is_of_tcp(entry);
+	question->server_port = entry->flags & IS_NAMED ? 0 : server_port(entry);
+	return !foreign;
+}
+
+#define UNDECIDED -1
+#define LEFT -2 // to user space
+
+#define NO_GENERATION 0x100
+
+// The answer about a flow's first `k` elements, of the depth with this number; 0 where there is none.
+static __always_inline __u32 answer_of(struct series *series, const struct entry *entry, __u32 version, __u32 k, __u32 number)
+{
+	__u32 zero = 0;
+	struct question *question = bpf_map_lookup_elem(&questions, &zero);
+	if (!question || !pose(question, series, entry, version, k))
+		return 0;
+	long asked = ask(question);
+	if (asked < 0)
+		return 0;
+	__u32 answer = (asked & 0xff) | (asked >> 16 & 0xffff) << ANSWER_CONFIDENCE_SHIFT |
+		       (__u32)(asked >> 32) << ANSWER_GENERATION_SHIFT;
+	series->answers[number] = answer;
+	return answer;
+}
+
+// What the answers about a flow's first `n` elements come to: the elements of the depth that decides in the bits from 8 on, and
+// the class; or UNDECIDED. All answers are of one network: where it has been exchanged since the flow was asked first, all
+// depths are asked again.
+static __always_inline int resolve(struct series *series, const struct entry *entry, __u32 version, __u32 n)
+{
+	__u32 zero = 0, is_by_port = entry->flags & IS_NAMED, port = entry->sent_data;
+	const struct deciding *how = bpf_map_lookup_elem(&deciding, &zero);
+	if (!how)
+		return LEFT;
+	for (int again = 0; again < 2; again++) {
+		__u32 generation = NO_GENERATION;
+		int i;
+		for (i = 0; i < DEPTHS_MAX; i++) {
+			__u32 k = how->k[i];
+			if (i >= settings.depths || k > n)
+				return UNDECIDED;
+			int is_last = i + 1 == settings.depths;
+			if (!is_by_port || how->contradicts[i] != NEVER) {
+				__u32 answer = series->answers[i];
+				if (!answer || again)
+					answer = answer_of(series, entry, version, k, i);
+				if (!answer)
+					return LEFT;
+				__u32 of = answer >> ANSWER_GENERATION_SHIFT;
+				if (generation != NO_GENERATION && of != generation)
+					break;
+				generation = of;
+				__u32 class = answer & 0xff, confidence = answer >> ANSWER_CONFIDENCE_SHIFT & 0xffff;
+				if (confidence < how->least[class])
+					class = how->unknown;
+				int decides = is_by_port ? class != port && confidence >= how->contradicts[i]
+							 : class < how->sure_classes && confidence >= how->sure[i];
+				if (decides || (is_last && !is_by_port))
+					return k << 8 | (class & 0xff);
+			}
+			if (is_last)
+				return k << 8 | port;
+		}
+	}
+	return LEFT;
+}
+
+// Writes the mark of a flow's class into the packet's connection, if it is there by now. `way`: from the high end 1, at egress 2.
+__noinline int mark(struct __sk_buff *skb, struct entry *entry, const struct key *key, __u32 way)
+{
+	__u32 zero = 0;
+	const struct deciding *how = bpf_map_lookup_elem(&deciding, &zero);
+	if (!entry || !key || !settings.marks || !how || !(entry->flags & IS_UNMARKED))
+		return 0;
+	__u32 bits = how->mark[entry->sent_data], before = 0;
+	if (entry->flags & IS_CONTRADICTED)
+		before = how->mark[class_by_port(entry) & CLASSES_MAX];
+	if (mark_connection(skb, key, way & 1, way >> 1 & 1, bits, settings.mark_mask, before,
+			    settings.mark_overwrites) != NO_CONNECTION)
+		clear_flags(entry, IS_UNMARKED);
+	return 0;
+}
+
+// Whether a flow's label is decided and nothing is to be done any more but counting.
+static __always_inline int is_settled(const struct entry *entry, __u64 state)
+{
+	return FIELD(state, DECIDED_SHIFT) && !(entry->flags & IS_UNMARKED) &&
+	       (!settings.keeps_collecting || FIELD(state, CLAIMED_SHIFT) >= settings.elements);
+}
+
+// User space labels the flow from here on: it gets the elements so far with a packet, and then packets.
+static __always_inline void leave(struct entry *entry, __u32 collected)
+{
+	entry->sent = entry->sent_data = collected;
+	clear_flags(entry, IS_OURS | IS_NAMED | IS_UNMARKED | IS_CONTRADICTED);
+}
+
+// Decides a flow's label if it can be, after `n` elements were written. Returns what `resolve` does.
+static __always_inline int decide(struct series *series, struct entry *entry, __u32 version, __u32 n)
+{
+	__u32 zero = 0;
+	const struct deciding *how = bpf_map_lookup_elem(&deciding, &zero);
+	int found = how ? resolve(series, entry, version, n) : LEFT;
+	if (found < 0)
+		return found;
+	int class = found & 0xff;
+	for (int i = 0; i < TRIES; i++) {
+		__u64 state = *(volatile __u64 *)&series->state;
+		if ((__u32)state != version || FIELD(state, DECIDED_SHIFT))
+			return UNDECIDED; // by this CPU
+		if (!swap_state(series, state, state | (__u64)(found >> 8) << DECIDED_SHIFT))
+			continue;
+		if (entry->flags & IS_NAMED && entry->sent_data != class)
+			set_flags(entry, IS_CONTRADICTED);
+		if (!(entry->flags & IS_NAMED) || entry->sent_data != class)
+			name(entry, how, class);
+		return found;
+	}
+	return LEFT;
+}
+
+// A packet with payload, as its segments.
+struct arrived {
+	__u32 version;  // of its flow's entry
+	__u32 segments; // those that are left to be counted, after some have become elements
+	__u32 length;   // their bytes at the IP layer
+	__u32 full;     // those of each but the last
+	__u32 from_high;
+	__u32 marks;
+};
+
+// Adds a packet to the flow's elements, each segment as one, as many as are wanted. Returns LEFT; or how many elements there
+// are, if the label may be decided; or 0.
+__noinline int collect(struct series *series, struct entry *entry, struct arrived *arrived)
+{
+	if (!series || !entry || !arrived)
+		return LEFT;
+	__u32 version = arrived->version, segments = arrived->segments, claimed = 0, first = 0, bytes = 0;
+	__u32 us = bpf_ktime_get_boot_ns() / 1000;
+	for (int i = 0; i < TRIES; i++) {
+		__u64 state = *(volatile __u64 *)&series->state;
+		first = FIELD(state, CLAIMED_SHIFT);
+		if ((__u32)state != version || first >= settings.elements)
+			return 0;
+		__u32 room = settings.elements - first, wanted = segments < room ? segments : room;
+		if (swap_state(series, state, state + ((__u64)wanted << CLAIMED_SHIFT))) {
+			claimed = wanted;
+			break;
+		}
+	}
+	if (!claimed)
+		return LEFT;
+	__u32 last = arrived->length - (segments - 1) * arrived->full;
+	__u64 common = us | tag_of(version) | (arrived->from_high ? ELEMENT_FROM_HIGH : 0);
+	__u64 ends = (arrived->marks & TCP_FIN ? ELEMENT_FIN : 0) | (arrived->marks & TCP_RST ? ELEMENT_RST : 0);
+	for (__u32 i = 0; i < ELEMENTS_MAX; i++) {
+		__u32 at = first + i, length = arrived->full;
+		if (i >= claimed || at >= ELEMENTS_MAX)
+			break;
+		__u64 of_last = 0;
+		if (i + 1 == segments) {
+			length = last;
+			of_last = ends;
+		}
+		bytes += length;
+		series->elements[at] = common | of_last | (__u64)(length < 0xffff ? length : 0xffff) << LENGTH_SHIFT;
+	}
+	arrived->segments = segments - claimed;
+	arrived->length -= bytes;
+	__sync_fetch_and_add(&entry->sent_bytes, bytes);
+	// A full barrier: whoever sees the elements as written sees them.
+	__u64 state = add_to_state(series, version, (__u64)claimed << WRITTEN_SHIFT);
+	if (!state)
+		return LEFT;
+	__u32 written = FIELD(state, WRITTEN_SHIFT) + claimed;
+	return written == FIELD(state, CLAIMED_SHIFT) ? written : 0;
+}
+
+static __always_inline void submit_report(const struct packet *packet, struct record *record, __u16 flags)
+{
+	record->flags = flags | IS_REPORT;
+	record->captured = record->wire = 0;
+	record->gso_size = 0;
+	record->tag = 0;
+	submit(packet, record);
+}
+
+// Sends up what is known of a flow, without a frame: counts and elements. With `opens`, of a flow that ends.
+__noinline int send_report(struct packet *packet, __u32 flags)
+{
+	if (!packet)
+		return 0;
+	const struct entry *entry = entry_of(packet);
+	void *ring = bpf_map_lookup_elem(&rings, &packet->worker);
+	struct record *record = ring ? bpf_ringbuf_reserve(ring, sizeof(*record), 0) : 0;
+	if (!record)
+		return 0; // What is not reported stays, and goes up later.
+	if (!entry) {
+		bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
+		return 0;
+	}
+	fill(record, packet, entry);
+	submit_report(packet, record, HAS_COUNTS | flags);
+	return 1;
+}
+
+// Begins a flow whose elements are collected here, where its packet came from `forward`; whether it could.
+__noinline int begin_ours(struct packet *packet, int forward)
+{
+	if (!packet)
+		return 0;
+	void *ring = bpf_map_lookup_elem(&rings, &packet->worker);
+	struct record *record = ring ? bpf_ringbuf_reserve(ring, sizeof(*record), 0) : 0;
+	packet->begins_with = IS_OURS | (forward ? FROM_HIGH : 0);
+	__u16 flags = begin(packet, record);
+	if (record && flags & OPENS) {
+		submit_report(packet, record, flags);
+	} else if (record) {
+		bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
+	}
+	struct entry *entry = entry_of(packet);
+	if (!entry)
+		return 0;
+	name_by_port(entry);
+	return 1;
+}
+
+static __always_inline void mark_flow(struct __sk_buff *skb, struct packet *packet, struct entry *entry)
+{
+	if (entry->flags & IS_UNMARKED)
+		mark(skb, entry, &packet->key, packet->from_high | packet->is_egress << 1);
+}
+
+// An element of a flow: collects it. Returns whether nothing is left to be counted.
+static __always_inline int add(struct __sk_buff *skb, struct packet *packet, struct entry *entry, struct series *series)
+{
+	struct arrived arrived = {
+	    .version = entry->version,
+	    .segments = packet->segments,
+	    .length = packet->length,
+	    .full = packet->headers + packet->gso_size,
+	    .from_high = packet->from_high,
+	    .marks = packet->marks,
+	};
+	int found = collect(series, entry, &arrived);
+	int is_collected = packet->segments != arrived.segments;
+	packet->segments = arrived.segments;
+	packet->length = arrived.length;
+	packet->version = arrived.version;
+	if (found > 0)
+		packet->written = found;
+	if (found == LEFT) {
+		if (is_collected)
+			send_report(packet, 0);
+		else
+			send_up(skb, packet, HAS_COUNTS);
+		leave(entry, 0);
+		return !is_collected || !packet->segments;
+	}
+	return !packet->segments;
+}
+
+// The label of a flow that got elements: decides it if it can be, marks, and reports.
+__noinline int label(struct __sk_buff *skb)
+{
+	__u32 zero = 0;
+	struct packet *packet = bpf_map_lookup_elem(&packets, &zero);
+	if (!packet)
+		return 0;
+	struct entry *entry = entry_of(packet);
+	__u32 version = packet->version;
+	struct series *series = series_of(packet->at, version >> WAY_SHIFT);
+	if (!entry || !series)
+		return 0;
+	__u64 state = *(volatile __u64 *)&series->state;
+	int found = UNDECIDED;
+	if (!FIELD(state, DECIDED_SHIFT))
+		found = decide(series, entry, version, packet->written);
+	mark_flow(skb, packet, entry);
+	state = *(volatile __u64 *)&series->state;
+	if (found == LEFT && entry->version == version) {
+		send_report(packet, 0);
+		leave(entry, packet->written);
+		return 0;
+	}
+	int is_full = FIELD(state, WRITTEN_SHIFT) >= settings.elements, ends = packet->marks & (TCP_FIN | TCP_RST);
+	if (ends || (settings.keeps_collecting ? is_full : found >= 0))
+		send_report(packet, 0);
+	if ((__u32)state == version && is_settled(entry, state))
+		entry->is_quiet = 1;
+	return 0;
+}
+
+// Deals with a packet of a flow, unless all that is left to do is to count it, or what remains of it.
+__noinline int handle(struct __sk_buff *skb, struct packet *packet)
+{
+	if (!packet)
+		return 1;
+	int has_marks = packet->marks & (TCP_SYN | TCP_FIN | TCP_RST);
+	int is_syn = (packet->marks & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+	int is_tcp = (packet->key.kind >> PROTOCOL_SHIFT & 0xff) == IPPROTO_TCP;
+	if (packet->way == NO_WAY) {
+		if (has_marks) {
+			// One with payload is an element, but no flow has an entry for it: user space labels the flow.
+			if (is_syn && !packet->data)
+				note_handshake(packet->hash, packet->from_high, packet->now);
+			send_up(skb, packet, 0);
+			return 1;
+		}
+		// Of a TCP flow that began out of sight nobody knows which end began it.
+		int forward = !is_tcp ? (packet->data ? packet->from_high : -1) : take_handshake(packet->hash, packet->now);
+		if (packet->is_odd || forward < 0) {
+			send_up(skb, packet, BEGINS);
+			return 1;
+		}
+		if (!begin_ours(packet, forward)) {
+			send_up(skb, packet, 0);
+			return 1;
+		}
+	}
+	struct entry *entry = entry_of(packet);
+	if (!entry)
+		return 1;
+	if (!(entry->flags & IS_OURS))
+		return send_first(skb, packet);
+	int opens = is_syn || is_forgotten(entry, packet->now);
+	if (opens) {
+		int is_ours = is_syn ? !packet->data : !is_tcp && packet->data && !packet->is_odd;
+		if (is_syn || !is_ours) {
+			send_up(skb, packet, HAS_COUNTS | OPENS);
+		} else {
+			send_report(packet, OPENS);
+		}
+		packet->begins_with = !is_ours ? 0 : IS_OURS | (packet->from_high ? FROM_HIGH : 0);
+		begin_again(packet, entry, is_syn ? 0 : 1, is_syn ? 0 : packet->data);
+		if (entry->flags & IS_OURS)
+			name_by_port(entry);
+		if (is_syn || !is_ours)
+			return 1;
+	}
+	struct series *series = series_of(packet->at, entry->version >> WAY_SHIFT);
+	__u64 state = series ? *(volatile __u64 *)&series->state : 0;
+	int is_collecting = (__u32)state == entry->version && FIELD(state, CLAIMED_SHIFT) < settings.elements &&
+			    (settings.keeps_collecting || !FIELD(state, DECIDED_SHIFT));
+	int crosses = may_cross(entry, packet->length);
+	entry->last = packet->now;
+	if (series && is_collecting && packet->data && !packet->is_odd && !crosses && !(packet->marks & TCP_SYN)) {
+		return add(skb, packet, entry, series);
+	}
+	if (has_marks || crosses || (is_collecting && packet->is_odd)) {
+		send_up(skb, packet, HAS_COUNTS);
+		if (is_collecting && packet->data)
+			leave(entry, FIELD(state, CLAIMED_SHIFT));
+		if (crosses && bytes_so_far(entry) + packet->length > bulk_bytes)
+			set_flags(entry, IS_BULK);
+		__sync_fetch_and_add(&entry->sent_bytes, packet->length);
+		return 1;
+	}
+	mark_flow(skb, packet, entry);
+	if ((__u32)state == entry->version && is_settled(entry, state))
+		entry->is_quiet = 1;
+	return 0;
+}
