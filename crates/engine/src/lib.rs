@@ -40,6 +40,7 @@ mod float;
 mod graph;
 mod integer;
 mod integers;
+mod kernel;
 mod layer;
 mod network;
 mod onnx;
@@ -57,6 +58,7 @@ mod trees;
 pub mod wire;
 
 pub use error::Error;
+pub use kernel::kernel;
 pub use network::{Answer, Network, RowNs, Scratch, Shape};
 pub use ranges::Ranges;
 pub use simd::Isa;
