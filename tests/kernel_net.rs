@@ -95,6 +95,11 @@ fn integers_are_equal_to_the_bit() {
 }
 
 #[test]
+fn trees_give_the_same_class() {
+    compare("trees_give_the_same_class", "iot-family", 100_000, 1.0 / 16_384.0);
+}
+
+#[test]
 fn a_swap_changes_the_answers_and_their_generation() {
     let bundle = Bundle::open(&root().join("models/protocol")).unwrap();
     let Some(mut kernel) = loaded("a_swap_changes_the_answers_and_their_generation", &bundle)
@@ -119,7 +124,7 @@ fn a_swap_changes_the_answers_and_their_generation() {
 #[test]
 #[ignore = "measures"]
 fn time_of_an_answer() {
-    for name in ["protocol"] {
+    for name in ["protocol", "iot-family"] {
         let bundle = Bundle::open(&root().join("models").join(name)).unwrap();
         let mut kernel = KernelNet::load(&kernel_net(&bundle).unwrap()).unwrap();
         let question = Question { elements: bundle.k() as u32, ..Chance(7).question(bundle.k()) };

@@ -10,6 +10,8 @@ use crate::ranges::Ranges;
 use crate::tabulated::Lookup;
 use crate::{graph, plan};
 
+mod forest;
+
 /// Multiplications of a network, at most: some 2 µs per answer, in which the CPU takes no packet.
 const MULTIPLICATIONS: usize = 10_000;
 // As in net.h.
@@ -40,7 +42,7 @@ pub fn kernel(onnx: &[u8], ranges: Option<&Ranges>) -> Result<Vec<u8>, Error> {
             refused("a network that ONNX's tools have quantised")
         }
         (plan::Kind::Network(_), _) => refused("a network without ranges, in floats"),
-        (plan::Kind::Forest(_), _) => refused("decision trees"),
+        (plan::Kind::Forest(forest), _) => self::forest::forest(&forest),
     }
 }
 
@@ -101,11 +103,7 @@ fn network(integers: &Integers) -> Result<Vec<u8>, Error> {
     );
     tables.push([numbers[0], numbers[1], numbers[2], at, score_shift]);
 
-    let mut net = Numbers::default();
-    net.u32(0); // the generation, by whoever puts it into the kernel
-    net.u32(0); // a network
-    net.u32(*places);
-    net.u32(output.classes);
+    let mut net = Numbers::head(false, *places, output.classes);
     net.u32(first.width.div_ceil(CHUNK));
     net.u32(hidden.len() + 1);
     net.i32(elements.low);
@@ -128,8 +126,7 @@ fn network(integers: &Integers) -> Result<Vec<u8>, Error> {
     net.0.resize(net.0.len() + (LAYERS - 1 - hidden.len()) * (6 + 2 * WIDTH) * 4, 0);
     at_most(2 * words.len(), 2 * WEIGHTS, "multiplications, layers being padded")?;
     net.padded(WEIGHTS, words.iter().map(|word| word.to_ne_bytes()));
-    blocks.0[..net.0.len()].copy_from_slice(&net.0);
-    Ok(blocks.bytes())
+    Ok(blocks.bytes(&net))
 }
 
 /// The last layer as one between activations; its scores come behind it.
@@ -187,8 +184,9 @@ impl Blocks {
         [column as u32, rows.len() as u32 - 1, at as u32]
     }
 
-    /// The blocks, each with room for a row behind it.
-    fn bytes(self) -> Vec<u8> {
+    /// The blocks, each with room for a row behind it, and the head in the first one.
+    fn bytes(mut self, head: &Numbers) -> Vec<u8> {
+        self.0[..head.0.len()].copy_from_slice(&head.0);
         let mut bytes = Vec::with_capacity(self.0.len().div_ceil(BLOCK) * (BLOCK + ROW));
         for (number, block) in (1..).zip(self.0.chunks(BLOCK)) {
             bytes.extend(block);
@@ -203,6 +201,15 @@ impl Blocks {
 struct Numbers(Vec<u8>);
 
 impl Numbers {
+    fn head(is_forest: bool, places: usize, classes: usize) -> Self {
+        let mut head = Self::default();
+        head.u32(0); // the generation, by whoever puts it into the kernel
+        head.u32(is_forest.into());
+        head.u32(places);
+        head.u32(classes);
+        head
+    }
+
     fn u32(&mut self, number: usize) {
         self.0.extend((number as u32).to_ne_bytes());
     }

@@ -26,6 +26,8 @@
 #define LENGTHS 4096
 #define CLASSES 64
 #define CONTEXTS 2
+#define TREES 64
+#define LEVELS 64 // of a tree
 #define BLOCK 65536
 #define ROW 256 // bytes of the longest row; a block is so much longer, for the verifier
 
@@ -59,11 +61,16 @@ struct layer {
 	__u32 shift[WIDTH];
 };
 
-struct net {
+// What both kinds begin with.
+struct head {
 	__u32 generation;
-	__u32 kind; // 0
+	__u32 is_forest;
 	__u32 places;
 	__u32 classes;
+};
+
+struct net {
+	struct head head;
 	__u32 chunks; // of layer 0's outputs
 	__u32 layers; // behind layer 0; the last makes scores
 	__s32 low;    // the lengths of `codes`; others count as the nearest
@@ -80,13 +87,28 @@ struct net {
 	__u64 weights[WEIGHTS];
 };
 
-// Of layer 0's tables: four 16-bit numbers to a word.
+// Decision trees. A node has 64 bits, from the lowest on:
+//   of a split: 32 the least key that goes above, 24 the node below, in front of the one above,
+//               7 which key; 1 that is 0
+//   of a leaf:  32 its row of steps, which are added to the classes' sums; the last bit is 1
+// A tree's nodes are in one block, and nodes are counted from its beginning.
+struct forest {
+	struct head head;
+	__u32 trees;
+	__u32 steps;                    // position of the leaves' rows, one 16-bit number per class
+	__u32 shift;                    // log2 of a row's bytes
+	__u32 chunks;                   // of a row
+	__u32 roots[TREES];             // positions
+	__u32 exponentials[PLACES + 1]; // by depth, position of each sum's exponential: floats
+};
+
+// Four 16-bit numbers to a word.
 struct row {
 	__u64 words[WIDTH / 4];
 };
 
 struct block {
-	__u8 bytes[BLOCK + ROW];
+	__u64 words[(BLOCK + ROW) / 8];
 };
 
 _Static_assert(sizeof(struct net) <= BLOCK, "a network's numbers fit into its first block");
@@ -106,9 +128,15 @@ struct {
 	__array(values, struct blocks);
 } nets SEC(".maps");
 
+// Trees read numbers as keys, unsigned: lengths, gaps, protocol, server's port.
+#define KEYS (2 * PLACES + 2)
+// The largest key; one more is above every threshold. A float does not tell it from the next.
+#define KEY_MAX 0xfffffffe
+
 // Numbers between layers, of the packet that a CPU is at; the stack has no room for them.
 struct scratch {
 	struct row sums;
+	__u32 keys[32]; // KEYS, as a power of two
 	// What the layers of even and of odd numbers read. A power of two, for the compiler joins
 	// indices by `|`, and then the verifier rounds them up to one.
 	__s32 numbers[2][128];
@@ -146,15 +174,33 @@ static __always_inline __s64 q15(__s64 a, __s64 b) { return (a * b + (1 << 14)) 
 static __always_inline const void *find(void *blocks, __u32 position, __u32 align)
 {
 	__u32 number = position / BLOCK, offset = position & (BLOCK - align);
-	const __u8 *block = bpf_map_lookup_elem(blocks, &number);
-	return block ? block + offset : 0;
+	const struct block *block = bpf_map_lookup_elem(blocks, &number);
+	return block ? (const __u8 *)block + offset : 0;
+}
+
+static __always_inline __u32 protocol_of(const struct question *question)
+{
+	return question->is_tcp ? 6 : 17;
+}
+
+// How many of the first lengths are not 0.
+static __always_inline __u32 depth_of(const struct question *question, __u32 places)
+{
+	__u32 depth = 0;
+	KEEP_LOOP
+	for (__u32 p = 0; p < PLACES && p < places; p++) {
+		__s64 length = question->lengths[p], sign = length | -length;
+		HIDE(sign);
+		depth += (__u64)sign >> 63;
+	}
+	return depth;
 }
 
 // The row of a number of the context.
 static __always_inline const void *row_of(void *blocks, const struct table *table,
 					  const struct question *question)
 {
-	__u32 number = table->column ? question->server_port & 0xffff : question->is_tcp ? 6 : 17;
+	__u32 number = table->column ? question->server_port & 0xffff : protocol_of(question);
 	number = at_most(number, table->last);
 	const __u16 *row = find(blocks, table->numbers + 2 * number, 2);
 	return row ? find(blocks, table->rows + ((__u32)*row << table->shift), 8) : 0;
@@ -185,7 +231,7 @@ static __always_inline int first_layer(void *blocks, const struct net *net,
 	for (int i = 0; i < WIDTH / 4; i++)
 		scratch->sums.words[i] = 0;
 	KEEP_LOOP
-	for (__u32 p = 0; p < PLACES && p < net->places; p++) {
+	for (__u32 p = 0; p < PLACES && p < net->head.places; p++) {
 		__s64 length = at_most(at_least(question->lengths[p], net->low), net->high);
 		__u32 code = net->codes[(length - net->low) & (LENGTHS - 1)];
 		__u32 at = net->tables + p * net->table_bytes + (code << net->shift);
@@ -257,30 +303,33 @@ __noinline int group(const struct net *net, struct scratch *scratch, __u32 numbe
 	return 1;
 }
 
+// A number and its class, in an order in which of equal numbers the first class is the largest.
+static __always_inline __s64 order(__s64 number, __u32 class)
+{
+	return number << 6 | (CLASSES - 1 - class);
+}
+
+static __always_inline __u64 class_of(__s64 order) { return CLASSES - 1 - (order & (CLASSES - 1)); }
+
 // Class and confidence by the last layer's numbers.
 static __always_inline __s64 softmax(void *blocks, const struct net *net,
 				      const struct question *question, __s32 *scores)
 {
-	__s64 depth = 0, best = -(1ll << 40); // below all scores
-	KEEP_LOOP
-	for (__u32 p = 0; p < PLACES && p < net->places; p++) {
-		__s64 length = question->lengths[p], sign = length | -length;
-		HIDE(sign);
-		depth += (__u64)sign >> 63; // 1 unless it is 0
-	}
+	__s64 best = -(1ll << 40); // below all scores
 	const __s32 *row = row_of(blocks, &net->scores, question);
 	if (!row)
 		return -1;
 	KEEP_LOOP
-	for (__u32 i = 0; i < CLASSES && i < net->classes; i++) {
+	for (__u32 i = 0; i < CLASSES && i < net->head.classes; i++) {
 		__s64 score = scores[i] + (__s64)row[i];
 		scores[i] = score;
-		best = at_least(best, score << 6 | (CLASSES - 1 - i)); // of equal ones the first
+		best = at_least(best, order(score, i));
 	}
-	__s64 largest = best >> 6, temperature = net->temperatures[depth];
+	__s64 largest = best >> 6;
+	__s64 temperature = net->temperatures[depth_of(question, net->head.places)];
 	__u64 sum = 0;
 	KEEP_LOOP
-	for (__u32 i = 0; i < CLASSES && i < net->classes; i++) {
+	for (__u32 i = 0; i < CLASSES && i < net->head.classes; i++) {
 		__s64 t = q15(at_most(largest - scores[i], 32767), temperature);
 		__s64 fraction = (t & 2047) << 4;
 		__s64 e = q15(fraction, -1295) + 7556;
@@ -288,10 +337,99 @@ static __always_inline __s64 softmax(void *blocks, const struct net *net,
 		e = q15(fraction, e) + 32767;
 		sum += (__u64)e >> (t >> 11 & 15);
 	}
-	if (!sum)
+	return sum ? class_of(best) | (32767ull << 15) / sum << 16 : -1;
+}
+
+// Follows a tree from a node of its block to a leaf; the leaf's row.
+__noinline int walk(const struct block *block, const struct scratch *scratch, __u32 at)
+{
+	if (!block || !scratch)
+		return 0;
+	KEEP_LOOP
+	for (__u32 level = 0; level < LEVELS; level++) {
+		__u64 node = block->words[at & (BLOCK / 8 - 1)];
+		if (node >> 63)
+			return node;
+		__s64 over = (__s64)scratch->keys[node >> 56 & 31] - (__u32)node, sign = over >> 63;
+		HIDE(sign);
+		at = (node >> 32) + 1 + sign;
+	}
+	return 0;
+}
+
+// Class and confidence by the sums of steps.
+static __always_inline __s64 shares(void *blocks, const struct forest *forest,
+				    const struct question *question, struct scratch *scratch)
+{
+	__s32 *exponentials = scratch->numbers[0];
+	__u32 depth = depth_of(question, forest->head.places);
+	__u32 position = forest->exponentials[depth], number = position / BLOCK;
+	const struct block *block = bpf_map_lookup_elem(blocks, &number);
+	if (!block)
 		return -1;
-	__u64 class = CLASSES - 1 - (best & (CLASSES - 1));
-	return class | (32767ull << 15) / sum << 16;
+	__s64 best = 0;
+	KEEP_LOOP
+	for (__u32 i = 0; i < CLASSES && i < forest->head.classes; i++) {
+		__u32 sum = scratch->sums.words[i / 4] >> i % 4 * 16 & 0xffff;
+		__u32 at = (position + 4 * sum) & (BLOCK - 4);
+		// The bits of positive floats are in their order.
+		__u32 bits = *(const __u32 *)((const __u8 *)block + at);
+		exponentials[i] = bits;
+		best = at_least(best, order(bits, i));
+	}
+	__u64 largest = best >> 6, total = 0;
+	KEEP_LOOP
+	for (__u32 i = 0; i < CLASSES && i < forest->head.classes; i++) {
+		__u64 bits = (__u32)exponentials[i];
+		__u64 mantissa = (bits & 0x7fffff) | 0x800000;
+		total += mantissa << 20 >> at_most((largest >> 23) - (bits >> 23), 63);
+	}
+	if (!total)
+		return -1;
+	__u64 share = ((largest & 0x7fffff) | 0x800000) << 20;
+	return class_of(best) | ((share << 15) + total / 2) / total << 16;
+}
+
+static __always_inline __s64 ask_forest(void *blocks, const struct forest *forest,
+					const struct question *question, struct scratch *scratch)
+{
+	UNROLL
+	for (int p = 0; p < PLACES; p++) {
+		__u32 length = question->lengths[p] ^ 0x80000000;
+		scratch->keys[p] = at_most(length, KEY_MAX);
+		scratch->keys[PLACES + p] = at_most(question->gaps_us[p], KEY_MAX);
+	}
+	scratch->keys[2 * PLACES] = protocol_of(question);
+	scratch->keys[2 * PLACES + 1] = question->server_port & 0xffff;
+	UNROLL
+	for (int i = 0; i < CLASSES / 4; i++)
+		scratch->sums.words[i] = 0;
+	KEEP_LOOP
+	for (__u32 i = 0; i < TREES && i < forest->trees; i++) {
+		__u32 root = forest->roots[i], number = root / BLOCK;
+		const struct block *block = bpf_map_lookup_elem(blocks, &number);
+		if (!block)
+			return -1;
+		__u32 leaf = walk(block, scratch, root % BLOCK / 8);
+		const struct row *row = find(blocks, forest->steps + (leaf << forest->shift), 8);
+		if (!row || !add_row(row, &scratch->sums, forest->chunks))
+			return -1;
+	}
+	return shares(blocks, forest, question, scratch);
+}
+
+static __always_inline __s64 ask_net(void *blocks, const struct net *net,
+				     const struct question *question, struct scratch *scratch)
+{
+	if (!first_layer(blocks, net, question, scratch))
+		return -1;
+	KEEP_LOOP
+	for (__u32 i = 0; i < LAYERS && i < net->layers; i++) {
+		KEEP_LOOP
+		for (__u32 g = 0; g < WIDTH / GROUP && g < net->layer[i].groups; g++)
+			group(net, scratch, i, g);
+	}
+	return softmax(blocks, net, question, scratch->numbers[net->layers & 1]);
 }
 
 // Asks the network: class | confidence in Q15 << 16 | generation << 32, or -1 if there is none.
@@ -304,16 +442,11 @@ __noinline long ask(struct question *question)
 	void *blocks = bpf_map_lookup_elem(&nets, &zero);
 	if (!blocks || !scratch)
 		return -1;
-	const struct net *net = bpf_map_lookup_elem(blocks, &zero);
-	if (!net || !first_layer(blocks, net, question, scratch))
+	const struct head *head = bpf_map_lookup_elem(blocks, &zero);
+	if (!head)
 		return -1;
-	KEEP_LOOP
-	for (__u32 i = 0; i < LAYERS && i < net->layers; i++) {
-		KEEP_LOOP
-		for (__u32 g = 0; g < WIDTH / GROUP && g < net->layer[i].groups; g++)
-			group(net, scratch, i, g);
-	}
-	__s32 *scores = scratch->numbers[net->layers & 1];
-	__s64 answer = softmax(blocks, net, question, scores);
-	return answer < 0 ? -1 : answer | (__u64)net->generation << 32;
+	__s64 answer = head->is_forest ?
+			       ask_forest(blocks, (const struct forest *)head, question, scratch) :
+			       ask_net(blocks, (const struct net *)head, question, scratch);
+	return answer < 0 ? -1 : answer | (__u64)head->generation << 32;
 }
