@@ -10,15 +10,15 @@ use common::root;
 use engine::{Answer, Network, Shape};
 use packetio::first::{KernelNet, Question};
 
-/// The bundle's network in the kernel; `None`, said on the terminal: no right to load it.
-fn loaded(test: &str, bundle: &Bundle) -> Option<KernelNet> {
-    match KernelNet::load(&kernel_net(bundle).unwrap()) {
-        Err(error) if error.to_string().contains("are needed") => {
-            common::skip(test, "root");
-            None
-        }
-        loaded => Some(loaded.unwrap()),
+/// A bundle of `models/` and its network in the kernel; `None`, said on the terminal: no root.
+fn loaded(test: &str, name: &str) -> Option<(Bundle, KernelNet)> {
+    if !rustix::process::geteuid().is_root() {
+        common::skip(test, "root");
+        return None;
     }
+    let bundle = Bundle::open(&root().join("models").join(name)).unwrap();
+    let kernel = KernelNet::load(&kernel_net(&bundle).unwrap()).unwrap();
+    Some((bundle, kernel))
 }
 
 /// Numbers by chance (xorshift).
@@ -68,8 +68,7 @@ fn row(question: &Question, shape: Shape) -> (Vec<f32>, Vec<f32>) {
 
 /// Holds so many rows by chance against the engine; confidences may differ by `tolerance`.
 fn compare(test: &str, name: &str, rows: usize, tolerance: f32) {
-    let bundle = Bundle::open(&root().join("models").join(name)).unwrap();
-    let Some(mut kernel) = loaded(test, &bundle) else {
+    let Some((bundle, mut kernel)) = loaded(test, name) else {
         return;
     };
     let network = Network::compile(&bundle.read_model().unwrap(), bundle.ranges()).unwrap();
@@ -101,9 +100,8 @@ fn trees_give_the_same_class() {
 
 #[test]
 fn a_swap_changes_the_answers_and_their_generation() {
-    let bundle = Bundle::open(&root().join("models/protocol")).unwrap();
-    let Some(mut kernel) = loaded("a_swap_changes_the_answers_and_their_generation", &bundle)
-    else {
+    let test = "a_swap_changes_the_answers_and_their_generation";
+    let Some((bundle, mut kernel)) = loaded(test, "protocol") else {
         return;
     };
     let question = Chance(7).question(bundle.k());
@@ -120,13 +118,33 @@ fn a_swap_changes_the_answers_and_their_generation() {
     assert_eq!(kernel.ask(&question).unwrap(), after);
 }
 
+#[test]
+fn model_check_runs_the_golden_rows_in_the_kernel() {
+    let check = |name: &str| {
+        let bundle = root().join("models").join(name);
+        let args = ["model".as_ref(), "check".as_ref(), bundle.as_os_str(), "--json".as_ref()];
+        common::run(common::fenxi(args)).expect_code(0).json()["kernel"].take()
+    };
+    let refused = serde_json::json!({"refused": "the kernel does not take a convolution"});
+    assert_eq!(check("app-id-k10"), refused);
+    if !rustix::process::geteuid().is_root() {
+        let why = check("protocol")["refused"].take();
+        assert!(why.as_str().is_some_and(|why| why.ends_with(" are needed")), "{why}");
+        return common::skip("model_check_runs_the_golden_rows_in_the_kernel", "root");
+    }
+    for name in ["protocol", "iot-family"] {
+        assert_eq!(check(name), serde_json::json!({"rows": 64}), "{name}");
+    }
+}
+
 /// Prints the time of an answer: `cargo test -p fenxi --test e2e kernel_net -- --ignored`.
 #[test]
 #[ignore = "measures"]
 fn time_of_an_answer() {
     for name in ["protocol", "iot-family"] {
-        let bundle = Bundle::open(&root().join("models").join(name)).unwrap();
-        let mut kernel = KernelNet::load(&kernel_net(&bundle).unwrap()).unwrap();
+        let Some((bundle, mut kernel)) = loaded("time_of_an_answer", name) else {
+            return;
+        };
         let question = Question { elements: bundle.k() as u32, ..Chance(7).question(bundle.k()) };
         let time = |_| kernel.time(&question, 100_000).unwrap();
         let mut times: Vec<Duration> = (0..7).map(time).collect();

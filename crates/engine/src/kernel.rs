@@ -250,3 +250,44 @@ impl Numbers {
         self.padded(WIDTH, of.shifts.iter().map(|shift| shift.to_ne_bytes()));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{model, models};
+
+    fn ranges(name: &str) -> Option<Ranges> {
+        let text = std::fs::read_to_string(models().join(name).join("ranges.csv")).ok()?;
+        Some(Ranges::parse(&text).unwrap())
+    }
+
+    #[test]
+    fn models_are_whole_blocks_or_refused_by_their_reason() {
+        for name in ["protocol", "iot-family"] {
+            let bytes = kernel(&model(name), ranges(name).as_ref()).unwrap();
+            assert_eq!(bytes.len() % (BLOCK + ROW), 0);
+        }
+        for (name, ranges, why) in [
+            ("app-id-k10", ranges("app-id-k10"), "a convolution"),
+            ("protocol-int8", None, "a network that ONNX's tools have quantised"),
+            ("protocol", None, "a network without ranges, in floats"),
+        ] {
+            let refused = kernel(&model(name), ranges.as_ref()).unwrap_err();
+            assert_eq!(refused.to_string(), format!("the kernel does not take {why}"));
+        }
+    }
+
+    #[test]
+    fn a_network_is_refused_by_its_multiplications() {
+        let Ok(plan::Kind::Network(plan)) = graph::plan(&Model::read(&model("protocol")).unwrap())
+        else {
+            panic!();
+        };
+        let mut integers = compile(&plan, &ranges("protocol").unwrap()).unwrap();
+        integers.hidden[0].weights.resize(12_345 - integers.output.weights.len(), 0);
+        assert_eq!(
+            network(&integers).unwrap_err().to_string(),
+            "the kernel does not take 12,345 multiplications; it takes 10,000"
+        );
+    }
+}

@@ -22,11 +22,11 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/ask.o");
 const ANSWER: Range<usize> = 16..24;
 const QUESTION: Range<usize> = 24..24 + (2 * PLACES + 3) * size_of::<u32>();
 
-/// Puts a network into a loaded program. Packets see the one before, or all of this one.
+/// Gives a loaded program its network, or another one: packets see all of either.
 ///
 /// # Errors
 /// These are not the bytes of a network, or the kernel refuses the map.
-pub(super) fn put(ebpf: &mut Ebpf, net: &[u8], generation: u32) -> Result<(), Box<dyn Error>> {
+pub(super) fn fill(ebpf: &mut Ebpf, net: &[u8], generation: u32) -> Result<(), Box<dyn Error>> {
     let (blocks, []) = net.as_chunks::<{ size_of::<Block>() }>() else {
         return Err("a network has no whole number of blocks".into());
     };
@@ -91,7 +91,7 @@ impl KernelNet {
         let load = || -> Result<Ebpf, Box<dyn Error>> {
             let mut ebpf = EbpfLoader::new().load(OBJECT)?;
             program(&mut ebpf)?.load()?;
-            put(&mut ebpf, net, 0)?;
+            fill(&mut ebpf, net, 0)?;
             Ok(ebpf)
         };
         load().map(|ebpf| KernelNet { ebpf }).map_err(|error| refused(&*error))
@@ -102,7 +102,7 @@ impl KernelNet {
     /// # Errors
     /// As [`Self::load`].
     pub fn swap(&mut self, net: &[u8], generation: u32) -> Result<(), KernelNetError> {
-        put(&mut self.ebpf, net, generation).map_err(|error| refused(&*error))
+        fill(&mut self.ebpf, net, generation).map_err(|error| refused(&*error))
     }
 
     /// Asks the network once.
