@@ -17,6 +17,7 @@ mod failures;
 mod features;
 mod hangs;
 mod hosts;
+mod kernel_net;
 mod labels;
 mod layers;
 mod layouts;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use engine::{Answer, Isa, Network, Ranges, Scratch};
 
-use crate::bundle::Bundle;
+use crate::bundle::{Bundle, CONTEXT};
 use crate::device::{Classification, Device, DeviceError, Shape, Sizes, is_probability};
 use crate::provider::{DeviceSpec, OpenError, Provider, check};
 
@@ -31,6 +31,9 @@ pub(crate) const NATIVE: Provider = Provider {
 
 /// How long a trial looks for the fastest instruction set, and what a row takes.
 const TRIAL: Duration = Duration::from_millis(3);
+
+/// The channels that a network in the kernel may read, in this order.
+const KERNEL_FEATURES: [&str; 2] = ["signed_length", "inter_arrival_us"];
 
 /// Models whose instruction set is remembered; the oldest is forgotten first.
 const KNOWN_MAX: usize = 16;
@@ -133,6 +136,25 @@ pub fn native_takes(bundle: &Bundle) -> Result<(), OpenError> {
         known.compiled = Some(compile(bundle)?);
     }
     Ok(())
+}
+
+/// The network that the kernel asks for the bundle's model: `struct net` of packetio's programs.
+///
+/// # Errors
+/// Why it is none for the kernel.
+pub fn kernel_net(bundle: &Bundle) -> Result<Vec<u8>, String> {
+    let refused = |what: &str| Err(format!("the kernel does not take {what}"));
+    if bundle.unit() != "data" {
+        return refused("packets without payload");
+    }
+    if !KERNEL_FEATURES.starts_with(&bundle.features().iter().map(|it| &**it).collect::<Vec<_>>()) {
+        return refused(&format!("the features {}", bundle.features().join(", ")));
+    }
+    if !bundle.context().is_empty() && bundle.context() != CONTEXT {
+        return refused(&format!("the context {}", bundle.context().join(", ")));
+    }
+    let model = bundle.read_model().map_err(|error| error.to_string())?;
+    engine::kernel(&model, bundle.ranges()).map_err(|error| error.to_string())
 }
 
 /// What a row of the bundle's model takes by itself, in ns, with warm tables.

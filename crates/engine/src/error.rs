@@ -18,6 +18,8 @@ pub enum Error {
     Snapshot(String),
     /// The compiled network would be too large, or its numbers leave the integers' bounds.
     Bounds(String),
+    /// The program in the kernel does not run the network.
+    Kernel(String),
 }
 
 impl fmt::Display for Error {
@@ -26,6 +28,7 @@ impl fmt::Display for Error {
             Self::Malformed(what) => write!(f, "not a model that can be read: {what}"),
             Self::Node { node, why } => write!(f, "node '{node}': {why}"),
             Self::Snapshot(what) => write!(f, "snapshot: {what}"),
+            Self::Kernel(what) => write!(f, "the kernel does not take {what}"),
             Self::Ranges(what) | Self::Bounds(what) => write!(f, "{what}"),
         }
     }

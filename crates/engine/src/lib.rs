@@ -16,7 +16,8 @@
 //!   (`tabulated`), so that it needs no code here.
 //! * `compile` makes integers of a plan and of the [`Ranges`] that the trainer measured. **What
 //!   they mean, and why, stands in `integers`**: read it first. `snapshot` writes them for kernels
-//!   and small devices, and for the trainer's reference, which computes the same in NumPy.
+//!   and small devices, and for the trainer's reference, which computes the same in NumPy; `kernel`
+//!   for fenxi's own program inside the kernel, as it does trees.
 //! * `integer` runs them, 32 rows at a time: sums of tables, products of bytes in tiles that stay
 //!   in registers, a softmax in 16 bits.
 //! * `quantised` runs a network that ONNX's tools have quantised, with ONNX Runtime's own integers;
@@ -40,6 +41,7 @@ mod float;
 mod graph;
 mod integer;
 mod integers;
+mod kernel;
 mod layer;
 mod network;
 mod onnx;
@@ -57,6 +59,7 @@ mod trees;
 pub mod wire;
 
 pub use error::Error;
+pub use kernel::kernel;
 pub use network::{Answer, Network, RowNs, Scratch, Shape};
 pub use ranges::Ranges;
 pub use simd::Isa;

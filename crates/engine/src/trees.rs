@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::plan::Forest;
 use layout::{Layout, Node};
 
-mod layout;
+pub(crate) mod layout;
 
 /// Rows that take a tree one after the other.
 const TILE: usize = 32;
@@ -135,7 +135,7 @@ impl Trees {
 
 /// The exponential of each sum of steps, for each factor, so that a softmax is one look-up for each
 /// class; and for each depth where its factor's begin.
-fn exponentials(forest: &Forest) -> Result<(Vec<usize>, Vec<f32>), Error> {
+pub(crate) fn exponentials(forest: &Forest) -> Result<(Vec<usize>, Vec<f32>), Error> {
     let steps = forest.steps_max() + 1;
     let scores = &forest.scores[..steps];
     let largest = f64::from(scores.iter().copied().fold(f32::MIN, f32::max));

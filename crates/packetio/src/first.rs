@@ -14,6 +14,7 @@
 //! | `hash.rs` | the hash of a flow, as in the program |
 //! | `program.rs` | loads, attaches and reattaches the program |
 //! | `table.rs` | the flow table, in memory shared with the kernel |
+//! | `net.rs` | the network inside the kernel |
 //! | `describe.rs` | converts records and counts |
 //! | `round.rs` | rounds over the table |
 //! | `receiver.rs` | all of it as an [`Rx`](crate::Rx) |
@@ -27,6 +28,7 @@ mod describe;
 mod hash;
 mod labels;
 mod layout;
+mod net;
 mod program;
 mod receiver;
 mod round;
@@ -36,6 +38,7 @@ mod tests;
 
 use std::net::IpAddr;
 
+pub use net::{KernelAnswer, KernelNet, KernelNetError, PLACES, Question};
 pub(crate) use program::probe;
 pub(crate) use receiver::open;
 pub use table::Enough;

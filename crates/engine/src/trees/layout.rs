@@ -16,7 +16,7 @@ use crate::plan::TreeNode;
 /// | 7 | feature | one behind the last, whose key is 0 |
 /// | 1 | 0 | 1 |
 #[derive(Clone, Copy)]
-pub(super) struct Node(pub u64);
+pub(crate) struct Node(pub u64);
 
 const INDEX_BITS: u32 = 24;
 const FEATURE_BITS: u32 = 7;
@@ -32,6 +32,12 @@ impl Node {
     #[inline(always)]
     pub fn low(self) -> u32 {
         self.0 as u32
+    }
+
+    /// The threshold, whose key is `low`.
+    pub fn threshold(self) -> f32 {
+        let key = self.low();
+        f32::from_bits(if key >> 31 == 1 { key ^ 1 << 31 } else { !key })
     }
 
     #[inline(always)]
@@ -51,7 +57,7 @@ impl Node {
     }
 }
 
-pub(super) struct Layout {
+pub(crate) struct Layout {
     pub nodes: Vec<u64>,
     pub roots: Vec<u32>,
     /// Each vector of steps once.

@@ -4,6 +4,7 @@
 mod bench;
 mod columns;
 mod compare;
+mod kernel;
 mod table;
 
 use std::fmt::Display;
@@ -45,8 +46,14 @@ pub fn check(args: &CheckArgs) -> Result<(), Failure> {
         Some(against) => compare_all(args, &mut model, against)?,
         None => Vec::new(),
     };
+    let differs = |why| Failure::data(format!("{}: in the kernel, {why}", args.dir.display()));
+    let in_kernel = kernel::check(&model.bundle).map_err(differs)?;
     if args.json {
-        let report = as_json(&model, &goldens, &refused, against.as_ref(), &comparisons);
+        let mut report = as_json(&model, &goldens, &refused, against.as_ref(), &comparisons);
+        report["kernel"] = match &in_kernel {
+            Ok(rows) => json!({"rows": rows}),
+            Err(why) => json!({"refused": why}),
+        };
         return print(&format!("{report}\n"));
     }
     let mut page = String::new();
@@ -55,6 +62,10 @@ pub fn check(args: &CheckArgs) -> Result<(), Failure> {
         page += &format!("{of}: golden outputs agree: {}\n", found(*golden));
     }
     page.extend(refused.iter().map(|why| format!("{why}\n")));
+    page += &match in_kernel {
+        Ok(rows) => format!("in the kernel: all {rows} golden rows as native\n"),
+        Err(why) => format!("in the kernel: not run; {why}\n"),
+    };
     if let Some(against) = &against {
         let against = match &args.against {
             Some(_) => title(&against.bundle),
