@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `layout.rs` | layout shared with the program: keys, counts, records |
 //! | `hash.rs` | the hash of a flow, as in the program |
+//! | `kfunc.rs` | links calls of kernel functions |
 //! | `program.rs` | loads, attaches and reattaches the program |
 //! | `table.rs` | the flow table, in memory shared with the kernel |
 //! | `describe.rs` | converts records and counts |
@@ -25,6 +26,8 @@
 
 mod describe;
 mod hash;
+#[cfg_attr(not(test), expect(dead_code, reason = "programs that mark"))]
+mod kfunc;
 mod layout;
 mod program;
 mod receiver;
