@@ -17,6 +17,7 @@
 //! | `table.rs` | the flow table, in memory shared with the kernel |
 //! | `describe.rs` | converts records and counts |
 //! | `round.rs` | rounds over the table |
+//! | `written.rs` | marks that the program wrote |
 //! | `receiver.rs` | all of it as an [`Rx`](crate::Rx) |
 //!
 //! * **Counts** come with a burst ([`Burst::counts`](crate::Burst::counts)): for a flow that ends,
@@ -26,7 +27,6 @@
 
 mod describe;
 mod hash;
-#[cfg_attr(not(test), expect(dead_code, reason = "programs that mark"))]
 mod kfunc;
 mod layout;
 mod program;
@@ -35,12 +35,15 @@ mod round;
 mod table;
 #[cfg(test)]
 mod tests;
+mod written;
 
 use std::net::IpAddr;
 
+pub use kfunc::{NotLinked, marks_connections};
 pub(crate) use program::probe;
 pub(crate) use receiver::open;
 pub use table::Enough;
+pub use written::{KernelMark, WrittenMarks};
 
 /// The kernel's counts of one flow, in the order of its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

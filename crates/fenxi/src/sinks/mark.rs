@@ -26,11 +26,13 @@ use netfilter::connections::{self, Wording};
 use netfilter::conntrack::Change;
 use netfilter::counts::{Cause, UpdateCounts};
 use netfilter::writer::StartError;
+use packetio::WrittenMarks;
 use policy::{Label, Mark};
 
 use super::netfilter::{
     BehaviourWords, ByRule, ConnectionWriter, Explained, Figures, NO_CONNECTION, OF_CONNECTIONS,
-    Places, Row, WriterSink, Writers, connections_line, connections_sentence, newest_error, tuple,
+    Places, Row, WriterSink, Writers, connections_line, connections_sentence, kernel_mark,
+    newest_error, tuple,
 };
 use super::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
 use crate::exit::Failure;
@@ -64,6 +66,7 @@ impl SinkKind for Marks {
             labels: start.labels.to_vec(),
             table: start.config.mark.table(),
             behaviours: Arc::new(behaviour_words(&start.config.mark).map(AtomicU64::new)),
+            by_kernel: start.marks_by_kernel.clone(),
         })))
     }
 
@@ -159,6 +162,7 @@ struct MarkControl {
     /// The table that gives classes their marks.
     table: &'static str,
     behaviours: Arc<BehaviourWords>,
+    by_kernel: Option<Arc<WrittenMarks>>,
 }
 
 impl SinkControl for MarkControl {
@@ -166,13 +170,22 @@ impl SinkControl for MarkControl {
         Some(Box::new(WriterSink {
             by_rule: ByRule::Marks,
             behaviours: self.behaviours.clone(),
+            by_kernel: self.by_kernel.clone(),
             ..self.writers.half(self.places.clone())
         }))
     }
 
     fn report(&self) -> Report {
-        let rows = self.writers.rows();
-        report(&rows, self.writers.missing(&rows))
+        let mut rows = self.writers.rows();
+        let missing = self.writers.missing(&rows);
+        if let Some(marks) = &self.by_kernel {
+            let counts = &mut rows[0].1;
+            let [written, kept] = marks.counts();
+            counts.asked += written + kept;
+            counts.written += written;
+            counts.kept += kept;
+        }
+        report(&rows, missing)
     }
 
     fn explain(&self, flow: &FlowName, classes: &[Option<u16>]) -> Vec<Written> {
@@ -197,6 +210,12 @@ impl SinkControl for MarkControl {
                 },
             };
             let place = class.and_then(|class| self.places.of_class(number, class));
+            let first = class.filter(|_| number == TaskId::FIRST);
+            let marks = self.by_kernel.as_ref().zip(first);
+            let by_kernel = marks.and_then(|(marks, class)| kernel_mark(marks, flow, class));
+            if let Some((place, fate)) = place.zip(by_kernel) {
+                return explained.written_by_kernel(self.writer.words.word_of(place), fate);
+            }
             let is_meant = |word| Mark::of_word(word).is_some_and(|it| it.mask & mask(task) != 0);
             let tuple = tuple(flow, self.writers.zone);
             explained.written(&self.writer.words, tuple, place, is_meant)

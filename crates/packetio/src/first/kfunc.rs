@@ -16,8 +16,13 @@ const KFUNC: u8 = 2;
 
 /// Why no connection can be marked by a program.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}; fenxi marks connections over ctnetlink, or packets for a rule of nftables")]
+#[error("{0}: marks by skb->mark and a rule of nftables, or over ctnetlink")]
 pub struct NotLinked(&'static str);
+
+/// Whether programs can mark connections in the running kernel.
+pub fn marks_connections() -> Result<(), NotLinked> {
+    link(&[], Btf::from_sys_fs().ok().as_ref()).map(drop)
+}
 
 /// An object whose programs call the functions of the running kernel, whose types these are.
 pub fn link(object: &[u8], types: Option<&Btf>) -> Result<Vec<u8>, NotLinked> {
@@ -42,8 +47,8 @@ fn call(source: u8, number: u32) -> [u8; 8] {
 
 fn missing() -> &'static str {
     match std::fs::exists("/sys/kernel/btf/nf_conntrack") {
-        Ok(true) => "the kernel's conntrack is a module, whose functions cannot be linked",
-        _ => "the kernel's conntrack has no functions for programs (6.1 and later have)",
+        Ok(true) => "the kernel's conntrack is a module, whose functions fenxi cannot link",
+        _ => "the kernel has no functions of conntrack for programs (before 6.1, or no conntrack)",
     }
 }
 

@@ -1,7 +1,11 @@
 //! Marks of connections on a router: three network namespaces, nftables and conntrack.
 
+#[path = "../../../../../tests/common/lab.rs"]
+#[allow(dead_code, reason = "each test uses its own part")]
+mod lab;
+
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use aya::maps::Array;
@@ -10,7 +14,8 @@ use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
 use aya::{Btf, Ebpf, EbpfLoader};
 
 use super::*;
-use crate::tests::netns::{Netns, skip};
+use crate::tests::netns::skip;
+use lab::Lab;
 
 /// Built from `bpf/mark_test.c` by `make bpf`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/mark_test.o");
@@ -20,61 +25,26 @@ const MASK: u32 = 0xff00_0000;
 const PORT: u16 = 7777;
 const MESSAGES: usize = 5;
 const HERE: [(&str, TcAttachType); 4] = [
-    ("lan", TcAttachType::Ingress),
-    ("lan", TcAttachType::Egress),
-    ("wan", TcAttachType::Ingress),
-    ("wan", TcAttachType::Egress),
+    ("in", TcAttachType::Ingress),
+    ("in", TcAttachType::Egress),
+    ("out", TcAttachType::Ingress),
+    ("out", TcAttachType::Egress),
 ];
 
-/// A host, a router with the interfaces `lan` and `wan`, and a server that echoes.
-struct Network {
-    host: Netns,
-    router: Netns,
-    server: Netns,
-}
+/// A client, a router, and a server that echoes.
+struct Network(Lab);
 
 impl Network {
     fn new(test: &str) -> Option<Network> {
-        let [host, router, server] = [(); 3].map(|()| Netns::new(test));
-        let network = Network { host: host?, router: router?, server: server? };
-        for tool in ["nft", "conntrack"] {
-            if std::process::Command::new(tool).arg("--version").output().is_err() {
-                skip(test, tool);
-                return None;
-            }
-        }
-        let pairs = [("lan", &network.host, 1), ("wan", &network.server, 2)];
-        for (interface, peer, net) in pairs {
-            let (router, name) = (network.router.name(), peer.name());
-            network.router.run(&format!(
-                "ip link add {interface} netns {router} type veth peer name eth0 netns {name}"
-            ));
-            for (netns, interface, end) in [(&network.router, interface, 1), (peer, "eth0", 2)] {
-                netns.run(&format!(
-                    "echo 0 > /proc/sys/net/ipv6/conf/{interface}/disable_ipv6
-                     ip addr add 10.0.{net}.{end}/24 dev {interface}
-                     ip addr add fd00:{net}::{end}/64 dev {interface} nodad
-                     ip link set {interface} up"
-                ));
-            }
-            peer.run(&format!(
-                "ip route add default via 10.0.{net}.1; ip route add default via fd00:{net}::1"
-            ));
-        }
-        network.router.run(
-            "echo 1 > /proc/sys/net/ipv4/ip_forward
-             echo 1 > /proc/sys/net/ipv6/conf/all/forwarding",
-        );
-        Some(network)
+        Lab::routed(test, false, &[]).map(Network)
     }
 
     /// Gives the router rules that count forwarded packets by their connection's mark, one more
     /// chain, and no connections.
     fn rules(&self, chain: Option<&str>) {
         let chain = chain.map_or(String::new(), |rules| format!("chain more {{\n{rules}\n}}"));
-        self.router.run(&format!(
-            "nft -f - <<'END'
-             flush ruleset
+        let rules = format!(
+            "flush ruleset
              table inet test {{
                  counter marked {{ }}
                  counter others {{ }}
@@ -87,16 +57,16 @@ impl Network {
                      counter name others
                  }}
                  {chain}
-             }}
-END
-             conntrack -F 2>/dev/null"
-        ));
+             }}"
+        );
+        self.0.nft("router", &rules);
+        self.0.run("router", "conntrack -F");
     }
 
     /// Forwarded packets whose connection had the mark, and others.
     fn forwarded(&self) -> [u64; 2] {
         ["marked", "others"].map(|name| {
-            let shown = self.router.run(&format!("nft list counter inet test {name}"));
+            let shown = self.0.run("router", &format!("nft list counter inet test {name}"));
             let mut words = shown.split_whitespace().skip_while(|word| *word != "packets");
             words.nth(1).unwrap().parse().unwrap()
         })
@@ -104,7 +74,7 @@ END
 
     /// The mark of the only connection that is tracked.
     fn mark(&self) -> u32 {
-        let shown = self.router.run("conntrack -L 2>/dev/null");
+        let shown = self.0.run("router", "conntrack -L");
         let marks = shown.split_whitespace().filter_map(|word| word.strip_prefix("mark="));
         let marks: Vec<u32> = marks.map(|mark| mark.parse().unwrap()).collect();
         let [mark] = marks[..] else { panic!("{shown}") };
@@ -113,12 +83,11 @@ END
 
     /// Messages of a new flow to the server and back, one after the other.
     fn talk(&self, is_v6: bool, is_tcp: bool) {
-        let ip: IpAddr = if is_v6 { "fd00:2::2" } else { "10.0.2.2" }.parse().unwrap();
-        let to = SocketAddr::new(ip, PORT);
+        let to = SocketAddr::new(Lab::server(is_v6).parse().unwrap(), PORT);
         let from = SocketAddr::new(if is_v6 { "::" } else { "0.0.0.0" }.parse().unwrap(), 0);
         let within = Some(Duration::from_secs(5));
         if is_tcp {
-            let server = self.server.inside(|| TcpListener::bind(to).unwrap());
+            let server = self.0.on("server", || TcpListener::bind(to).unwrap());
             let echo = || {
                 let (mut stream, _) = server.accept().unwrap();
                 let mut message = [0; 4];
@@ -128,7 +97,7 @@ END
             };
             std::thread::scope(|scope| {
                 scope.spawn(echo);
-                let mut stream = self.host.inside(|| TcpStream::connect(to).unwrap());
+                let mut stream = self.0.on("client", || TcpStream::connect(to).unwrap());
                 stream.set_read_timeout(within).unwrap();
                 for _ in 0..MESSAGES {
                     stream.write_all(b"ping").unwrap();
@@ -136,8 +105,8 @@ END
                 }
             });
         } else {
-            let server = self.server.inside(|| UdpSocket::bind(to).unwrap());
-            let host = self.host.inside(|| UdpSocket::bind(from).unwrap());
+            let server = self.0.on("server", || UdpSocket::bind(to).unwrap());
+            let host = self.0.on("client", || UdpSocket::bind(from).unwrap());
             for socket in [&server, &host] {
                 socket.set_read_timeout(within).unwrap();
             }
@@ -182,7 +151,7 @@ fn load(marks: &Marks) -> Ebpf {
 /// The program at one place of the router. It leaves when dropped.
 fn attach(network: &Network, marks: &Marks, (interface, direction): (&str, TcAttachType)) -> Ebpf {
     let name = if direction == TcAttachType::Ingress { "mark_in" } else { "mark_out" };
-    network.router.inside(|| {
+    network.0.on("router", || {
         let mut ebpf = load(marks);
         let program: &mut SchedClassifier = ebpf.program_mut(name).unwrap().try_into().unwrap();
         program.load().unwrap();
@@ -204,7 +173,7 @@ fn the_packet_that_is_marked_is_forwarded_with_its_mark() {
     let Some(network) = Network::new("the_packet_that_is_marked_is_forwarded_with_its_mark") else {
         return;
     };
-    const NAT: &str = "type nat hook postrouting priority srcnat; oifname wan masquerade random";
+    const NAT: &str = "type nat hook postrouting priority srcnat; oifname out masquerade random";
     for here in HERE {
         let program = attach(&network, &MARKS, here);
         let mut before = [0; 3];
@@ -217,7 +186,7 @@ fn the_packet_that_is_marked_is_forwarded_with_its_mark() {
                 assert!(marked >= 2 * MESSAGES as u64 - 2, "{case}: {marked}");
                 // Before the answer comes there is no connection at the inner interface, and at
                 // the outer one none before the first packet leaves.
-                assert_eq!(others, if here.0 == "lan" { 2 } else { 1 }, "{case}");
+                assert_eq!(others, if here.0 == "in" { 2 } else { 1 }, "{case}");
                 assert_eq!(network.mark(), BITS, "{case}");
 
                 let after = outcomes(&program);
@@ -257,6 +226,26 @@ fn marks_of_others_stay() {
         let (found, nothing) = (MESSAGES as u64 - 1, 0);
         let counts = if is_kept { [nothing, found] } else { [found, nothing] };
         assert_eq!(([marked, kept], none), (counts, 1), "{set:#x}");
+    }
+}
+
+#[test]
+fn a_rule_copies_the_mark_of_a_packet() {
+    const RULES: &str = include_str!("../../../../../examples/kernel-mark/kernel-mark.nft");
+    let Some(network) = Network::new("a_rule_copies_the_mark_of_a_packet") else {
+        return;
+    };
+    let _program = attach(&network, &Marks { of_packets: BITS, ..MARKS }, HERE[0]);
+    for (foreign, is_kept) in [(0x0000_00ff, false), (0x0600_00ff, true)] {
+        network.rules(Some(&format!(
+            "type filter hook prerouting priority mangle - 20; ct state new ct mark set {foreign}"
+        )));
+        network.0.nft("router", RULES);
+        network.talk(false, false);
+        // From the first packet on.
+        let all = 2 * MESSAGES as u64;
+        assert_eq!(network.forwarded(), if is_kept { [0, all] } else { [all, 0] });
+        assert_eq!(network.mark(), if is_kept { foreign } else { BITS | foreign });
     }
 }
 
