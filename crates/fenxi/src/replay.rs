@@ -219,6 +219,7 @@ fn open_sinks(
         record_socket: None,
         record_series: args.output.series,
         recent: (args.control || args.explain.is_some()).then_some(recent),
+        marks_by_kernel: None,
         replay: Some(sinks::ReplayStart {
             waits: args.speed == Speed::Max,
             // Packets are still written if writing records has failed.

@@ -156,6 +156,7 @@ fn open(
         record_socket: record_socket.as_ref(),
         record_series: plan.args.output.series,
         recent: Some(&recent),
+        marks_by_kernel: None,
         replay: None,
     })?;
     Ok(Opened { pair, ports, mirrors, sockets, sinks, recent, rules })

@@ -10,13 +10,16 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `labels.rs` | tells the program how to label flows |
 //! | `layout.rs` | layout shared with the program: keys, counts, records |
 //! | `hash.rs` | the hash of a flow, as in the program |
+//! | `kfunc.rs` | links calls of kernel functions |
 //! | `program.rs` | loads, attaches and reattaches the program |
 //! | `table.rs` | the flow table, in memory shared with the kernel |
 //! | `net.rs` | the network inside the kernel |
 //! | `describe.rs` | converts records and counts |
 //! | `round.rs` | rounds over the table |
+//! | `written.rs` | marks that the program wrote |
 //! | `receiver.rs` | all of it as an [`Rx`](crate::Rx) |
 //!
 //! * **Counts** come with a burst ([`Burst::counts`](crate::Burst::counts)): for a flow that ends,
@@ -26,6 +29,7 @@
 
 mod describe;
 mod hash;
+mod kfunc;
 mod labels;
 mod layout;
 mod net;
@@ -35,13 +39,16 @@ mod round;
 mod table;
 #[cfg(test)]
 mod tests;
+mod written;
 
 use std::net::IpAddr;
 
+pub use kfunc::{NotLinked, marks_connections};
 pub use net::{KernelAnswer, KernelNet, KernelNetError, PLACES, Question};
 pub(crate) use program::probe;
 pub(crate) use receiver::open;
 pub use table::Enough;
+pub use written::{KernelMark, WrittenMarks};
 
 /// The kernel's counts of one flow, in the order of its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

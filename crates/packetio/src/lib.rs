@@ -58,7 +58,7 @@ pub use burst::{Burst, Frame, Gso};
 pub use capture::{CaptureError, CaptureErrorKind, CaptureReader, Sequence, SequenceSettings};
 pub use error::{InterfaceErrorKind, OpenError, RxError, RxErrorKind, TxError};
 pub use faults::{FaultCounts, FaultRates, Faults};
-pub use first::{Enough, FlowCounts};
+pub use first::{Enough, FlowCounts, KernelMark, NotLinked, WrittenMarks, marks_connections};
 pub use kept::{AdoptError, Inherited, inherited};
 pub use open::{adopt, open, open_copies, open_tx, probe};
 pub use rx::{LinkEvent, Notice, Received, Rx, RxCounts, WaitHandle, wait};

@@ -18,6 +18,7 @@ use dataplane::sink::Sink;
 use dataplane::tasks::TaskNames;
 use flowmgr::record::FlowName;
 use netfilter::writer::StartError;
+use packetio::WrittenMarks;
 use policy::Label;
 use rustix::thread::CapabilitySet;
 
@@ -44,6 +45,8 @@ pub struct Start<'a> {
     pub record_series: bool,
     /// The recent flows for the control plane; `None`: the run has none.
     pub recent: Option<&'a RecentFlows>,
+    /// The marks that the kernel's program writes; `None`: user space writes all.
+    pub marks_by_kernel: Option<Arc<WrittenMarks>>,
     /// What only a replay has; `None`: the run is live.
     pub replay: Option<ReplayStart>,
 }

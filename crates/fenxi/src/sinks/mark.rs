@@ -26,11 +26,13 @@ use netfilter::connections::{self, Wording};
 use netfilter::conntrack::Change;
 use netfilter::counts::{Cause, UpdateCounts};
 use netfilter::writer::StartError;
+use packetio::WrittenMarks;
 use policy::{Label, Mark};
 
 use super::netfilter::{
     BehaviourWords, ByRule, ConnectionWriter, Explained, Figures, NO_CONNECTION, OF_CONNECTIONS,
-    Places, Row, WriterSink, Writers, connections_line, connections_sentence, newest_error, tuple,
+    Places, Row, WriterSink, Writers, connections_line, connections_sentence, kernel_mark,
+    newest_error, tuple,
 };
 use super::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
 use crate::exit::Failure;
@@ -64,6 +66,7 @@ impl SinkKind for Marks {
             labels: start.labels.to_vec(),
             table: start.config.mark.table(),
             behaviours: Arc::new(behaviour_words(&start.config.mark).map(AtomicU64::new)),
+            by_kernel: start.marks_by_kernel.clone(),
         })))
     }
 
@@ -159,6 +162,7 @@ struct MarkControl {
     /// The table that gives classes their marks.
     table: &'static str,
     behaviours: Arc<BehaviourWords>,
+    by_kernel: Option<Arc<WrittenMarks>>,
 }
 
 impl SinkControl for MarkControl {
@@ -166,13 +170,18 @@ impl SinkControl for MarkControl {
         Some(Box::new(WriterSink {
             by_rule: ByRule::Marks,
             behaviours: self.behaviours.clone(),
+            by_kernel: self.by_kernel.clone(),
             ..self.writers.half(self.places.clone())
         }))
     }
 
     fn report(&self) -> Report {
-        let rows = self.writers.rows();
-        report(&rows, self.writers.missing(&rows))
+        let mut rows = self.writers.rows();
+        let missing = self.writers.missing(&rows);
+        if let Some(marks) = &self.by_kernel {
+            add_kernels(&mut rows[0].1, marks);
+        }
+        report(&rows, missing)
     }
 
     fn explain(&self, flow: &FlowName, classes: &[Option<u16>]) -> Vec<Written> {
@@ -197,6 +206,12 @@ impl SinkControl for MarkControl {
                 },
             };
             let place = class.and_then(|class| self.places.of_class(number, class));
+            let first = class.filter(|_| number == TaskId::FIRST);
+            let marks = self.by_kernel.as_ref().zip(first);
+            let by_kernel = marks.and_then(|(marks, class)| kernel_mark(marks, flow, class));
+            if let Some((place, fate)) = place.zip(by_kernel) {
+                return explained.written_by_kernel(self.writer.words.word_of(place), fate);
+            }
             let is_meant = |word| Mark::of_word(word).is_some_and(|it| it.mask & mask(task) != 0);
             let tuple = tuple(flow, self.writers.zone);
             explained.written(&self.writer.words, tuple, place, is_meant)
@@ -230,6 +245,14 @@ impl SinkControl for MarkControl {
         self.writers.finish(ended);
         Ok(())
     }
+}
+
+/// Adds the marks that the kernel's program wrote or kept.
+fn add_kernels(counts: &mut UpdateCounts, marks: &WrittenMarks) {
+    let [written, kept] = marks.counts();
+    counts.asked += written + kept;
+    counts.written += written;
+    counts.kept += kept;
 }
 
 fn report(rows: &[Row<'_>], missing: i64) -> Report {
@@ -355,6 +378,18 @@ mod tests_of_status {
             said(513, 1, 512).ends_with("1 written, 0 kept as they were, 512 without a connection")
         );
         assert_eq!(line(&Sums::new()), None, "another mode");
+    }
+
+    #[test]
+    fn marks_of_the_kernels_program_count_as_others() {
+        let marks = WrittenMarks::default();
+        let end = |port| ([10, 0, 0, 1].into(), port);
+        marks.note(6, [end(1), end(2)], 0, packetio::KernelMark::Written);
+        marks.note(6, [end(1), end(3)], 0, packetio::KernelMark::Kept);
+        let mut counts = UpdateCounts::none();
+        add_kernels(&mut counts, &marks);
+        assert_eq!((counts.waiting(), fault(&counts)), (0, None));
+        assert!(sentence(&counts).starts_with("marks: 1 written, 1 kept, "));
     }
 
     #[test]

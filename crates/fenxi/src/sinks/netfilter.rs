@@ -9,12 +9,13 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use dataplane::rules::{Ruled, RulesInForce};
 use dataplane::run::PAUSE;
 use dataplane::sink::Sink;
-use flowmgr::record::{FlowName, Record};
+use flowmgr::record::{DecidedBy, FlowName, LabelRecord, Record};
 use flowmgr::{Behaviour, TaskId};
 use netfilter::connections::{self, Wording};
 use netfilter::conntrack::{Change, Tuple};
 use netfilter::counts::{Cause, Fate, UpdateCounts};
 use netfilter::writer::{StartError, Writer};
+use packetio::{KernelMark, WrittenMarks};
 use policy::{Label, Mark};
 
 use crate::exit::Failure;
@@ -72,6 +73,8 @@ pub struct WriterSink {
     pub replaces: bool,
     /// What is written for behaviours, by their numbers; 0: nothing.
     pub behaviours: Arc<BehaviourWords>,
+    /// What the kernel's program writes for the first task's labels.
+    pub by_kernel: Option<Arc<WrittenMarks>>,
 }
 
 /// The words of behaviours, by their numbers.
@@ -123,6 +126,7 @@ impl Sink for WriterSink {
         }
         if let Record::Label(label) = record
             && (self.by_rule != ByRule::InForce || label.task != TaskId::FIRST)
+            && !self.is_by_kernel(label)
             && let Some(place) = self.places.of_class(label.task, label.decision.class)
         {
             let tuple = tuple(&label.flow, self.zone);
@@ -139,6 +143,26 @@ impl Sink for WriterSink {
     fn is_urgent(&self) -> bool {
         true
     }
+}
+
+impl WriterSink {
+    /// Whether the kernel's program wrote the label, or will with the flow's first payload.
+    fn is_by_kernel(&self, label: &LabelRecord) -> bool {
+        let decision = &label.decision;
+        self.by_kernel.as_ref().filter(|_| label.task == TaskId::FIRST).is_some_and(|marks| {
+            decision.decided_by == DecidedBy::Port && marks.has_ports()
+                || kernel_mark(marks, &label.flow, decision.class).is_some()
+        })
+    }
+}
+
+/// What became of the mark that the kernel's program wrote for a flow's class.
+pub fn kernel_mark(marks: &WrittenMarks, flow: &FlowName, class: u16) -> Option<Fate> {
+    let mark = marks.find(flow.protocol, [flow.source, flow.destination], class)?;
+    Some(match mark {
+        KernelMark::Written => Fate::Written,
+        KernelMark::Kept => Fate::Kept,
+    })
 }
 
 /// The flow as a packet of its forward direction has it.
@@ -195,6 +219,12 @@ impl Explained<'_> {
             outcome,
             at: settled.map(|settled| time(settled.at)),
         }
+    }
+
+    /// What became of a word that the kernel's program wrote.
+    pub fn written_by_kernel(self, word: u64, fate: Fate) -> Written {
+        let outcome = self.sentence(fate);
+        Written { what: self.what, value: (self.shown)(word), outcome, at: None }
     }
 
     fn sentence(&self, fate: Fate) -> String {
@@ -283,6 +313,7 @@ impl Writers {
             by_rule: ByRule::Nothing,
             replaces: true,
             behaviours: Arc::default(),
+            by_kernel: None,
         }
     }
 
@@ -484,6 +515,16 @@ mod tests {
 
     /// The words that these labels lead to.
     fn words_of(places: Places, by_rule: ByRule, labels: &[Record]) -> Vec<u64> {
+        words_beside(None, places, by_rule, labels)
+    }
+
+    /// The same beside the kernel's program.
+    fn words_beside(
+        by_kernel: Option<Arc<WrittenMarks>>,
+        places: Places,
+        by_rule: ByRule,
+        labels: &[Record],
+    ) -> Vec<u64> {
         let (sender, words) = std::sync::mpsc::channel();
         let write = move |batch: &mut Vec<netfilter::writer::Update>, _: &_| {
             let words = batch.drain(..).map(|update| update.word);
@@ -497,6 +538,7 @@ mod tests {
             by_rule,
             replaces: true,
             behaviours: Arc::new([0, 50, 0, 30, 0].map(AtomicU64::new)),
+            by_kernel,
         };
         labels.iter().for_each(|label| sink.record(label));
         // The thread ends with the writer.
@@ -512,6 +554,25 @@ mod tests {
         // Rules give the marks of the first task.
         assert_eq!(words_of(two, ByRule::InForce, &labels), [3, 4]);
         assert_eq!(words_of(Places::new([2]), ByRule::Nothing, &labels[..2]), [2]);
+    }
+
+    #[test]
+    fn what_the_kernels_program_wrote_is_not_written_again() {
+        let marks = Arc::new(WrittenMarks::default());
+        let flow = flow();
+        let ends = [flow.destination, flow.source];
+        marks.note(flow.protocol, ends, 1, KernelMark::Kept);
+        let mut by_port = label(0, 0);
+        if let Record::Label(label) = &mut by_port {
+            label.decision.decided_by = DecidedBy::Port;
+        }
+        let labels = [by_port, label(0, 0), label(0, 1), label(1, 1)];
+        let words = |marks: &Arc<WrittenMarks>| {
+            words_beside(Some(marks.clone()), Places::new([2, 2]), ByRule::Nothing, &labels)
+        };
+        assert_eq!(words(&marks), [1, 1, 4], "the class of the other task is written");
+        marks.begin_with_ports();
+        assert_eq!(words(&marks), [1, 4]);
     }
 
     #[test]

@@ -105,6 +105,7 @@ fn another_sink_needs_its_file_and_a_place_in_the_list() {
             record_socket: None,
             record_series: false,
             recent: None,
+            marks_by_kernel: None,
             replay: Some(ReplayStart { waits: true, stopped: None }),
         },
     )

@@ -9,7 +9,7 @@ mod labels;
 mod marks;
 mod merged;
 mod packets;
-mod rights;
+pub(super) mod rights;
 mod rings;
 
 use std::collections::HashMap;

@@ -4,6 +4,7 @@
 use super::finding::Finding;
 use super::machine::Machine;
 use super::rules;
+use super::ruleset::Ruleset;
 use crate::service_unit::set_capabilities;
 use crate::sinks::{self, KernelPart, mark};
 use accel::Bundle;
@@ -108,6 +109,24 @@ fn refused(check: &'static str, subject: &str, error: &StartError) -> Finding {
     }
 }
 
+/// Where the kernel's program marks packets, and not their connections: whether rules copy the bits
+/// of `mask`.
+#[cfg_attr(not(test), expect(dead_code, reason = "for programs that mark packets"))]
+pub fn copied(rules: &Ruleset, mask: u32) -> Finding {
+    const NAME: &str = "copies";
+    const RULES: &str = "nft -f /usr/share/doc/fenxi/examples/kernel-mark/kernel-mark.nft";
+    match mask & !rules.copied() {
+        0 => Finding::ok(CHECK, NAME, "rules copy marks of packets to their connections"),
+        missing => {
+            let cause = format!(
+                "no rule copies the bits {missing:#x} of packets' marks to connections, and the \
+                 kernel's program can mark packets only"
+            );
+            Finding::problem(CHECK, NAME, cause).cure(RULES)
+        }
+    }
+}
+
 /// Whether connections are tracked, which needs a rule that asks for it. `asks`: whether there is
 /// one; `None`: not known.
 fn tracked(machine: &Machine, asks: Option<bool>) -> Finding {
@@ -181,6 +200,17 @@ mod tests {
         {
             assert_eq!(level(&[(COUNT, "0\n")], asks), expected);
         }
+    }
+
+    #[test]
+    fn marks_of_packets_need_a_rule() {
+        let found = copied(&Ruleset::default(), 0xff00_0000);
+        assert_eq!(found.level, Level::Problem);
+        assert!(found.remedy.unwrap().ends_with("kernel-mark.nft"));
+        let mut rules = Ruleset::default();
+        let save = "-A PREROUTING -j CONNMARK --save-mark --nfmask 0xff000000 --ctmask 0xff000000";
+        rules.add_iptables("iptables-save", &format!("*mangle\n{save}\nCOMMIT\n"));
+        assert_eq!(copied(&rules, 0xff00_0000).level, Level::Ok);
     }
 
     #[test]

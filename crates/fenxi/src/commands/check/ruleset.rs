@@ -79,6 +79,16 @@ impl Ruleset {
         self.routes.extend(ip_rule::read(ip, json));
     }
 
+    /// Bits of packets' marks that rules copy to connections.
+    pub fn copied(&self) -> u32 {
+        let of = |rule: &Rule| {
+            let found = rule.found();
+            let written = rule.to_connection.iter();
+            written.fold(0, |all, it| all | it.packet | it.ones & found)
+        };
+        self.rules.iter().map(of).fold(0, |all, bits| all | bits)
+    }
+
     pub fn conflicts(&self, bits: &Bits) -> Vec<Conflict> {
         // Bits that packets may have, and which of our bits may be among them.
         let (mut packet, mut ours) = (0, 0);
@@ -101,10 +111,21 @@ impl Ruleset {
 }
 
 impl Rule {
+    /// Bits of the packet's mark that are 1 where the rule applies: those of a value, or a single
+    /// one that must not be 0.
+    fn found(&self) -> u32 {
+        let of = |it: &Compared| match it.value {
+            0 if it.mask.is_power_of_two() => it.mask,
+            value => value,
+        };
+        self.packet.iter().map(of).fold(0, |all, bits| all | bits)
+    }
+
     fn writes(&self, bits: &Bits, packet: u32) -> Option<String> {
         let (mask, key) = (bits.mask, &bits.key);
         self.to_connection.iter().find_map(|written| {
-            let changed = !written.connection & mask;
+            let copied = written.ones & self.found();
+            let changed = !written.connection & !copied & mask;
             let set = (written.ones | written.packet & packet) & mask;
             if self.is_first && set != 0 {
                 return Some(format!(

@@ -57,10 +57,14 @@ fn of_statements(rule: &Value, statements: &[Value]) -> Rule {
         if let Some(matched) = statement.get("match") {
             let (left, right) = (&matched["left"], &matched["right"]);
             read.is_first |= is_state_new(left, right);
-            compare(&mut read, left, &numbers(right), matched["op"] == "!=");
+            let is_negated = matched["op"] == "!=";
+            match prefix(right) {
+                Some((value, mask)) => compare(&mut read, left, mask, &[value], is_negated),
+                None => compare(&mut read, left, u32::MAX, &numbers(right), is_negated),
+            }
         }
         if let Some(map) = statement.get("vmap") {
-            compare(&mut read, &map["key"], &heads(&map["data"]), false);
+            compare(&mut read, &map["key"], u32::MAX, &heads(&map["data"]), false);
         }
     }
     read
@@ -81,11 +85,11 @@ fn mark(key: &Value) -> Option<Mark> {
     }
 }
 
-/// Notes a comparison of a mark, as a whole or under a mask.
-fn compare(rule: &mut Rule, left: &Value, values: &[u32], is_negated: bool) {
+/// Notes a comparison of a mark under a mask, its own one if it has one.
+fn compare(rule: &mut Rule, left: &Value, mask: u32, values: &[u32], is_negated: bool) {
     let (left, mask) = match left["&"].as_array().map(Vec::as_slice) {
         Some([left, mask]) => (left, number(mask).unwrap_or_default()),
-        _ => (left, u32::MAX),
+        _ => (left, mask),
     };
     let Some(mark) = mark(left) else { return };
     let compared = values.iter().map(|value| Compared { mask, value: *value });
@@ -111,6 +115,13 @@ fn is_state_new(left: &Value, right: &Value) -> bool {
 
 fn number(value: &Value) -> Option<u32> {
     value.as_u64().and_then(|number| u32::try_from(number).ok())
+}
+
+/// The value and the mask of a prefix, as which nft prints a mask of the highest bits.
+fn prefix(right: &Value) -> Option<(u32, u32)> {
+    let prefix = right.get("prefix")?;
+    let length = number(&prefix["len"])?.clamp(1, 32);
+    Some((number(&prefix["addr"])?, u32::MAX << (32 - length)))
 }
 
 /// The numbers that a mark is compared with: one, or all of a set.

@@ -110,6 +110,27 @@ fn rules_that_compare_the_mark_as_a_whole() {
 }
 
 #[test]
+fn rules_that_copy_marks_of_packets() {
+    // As nft prints `meta mark & BIT != 0 ct mark set ct mark | BIT`.
+    let or = |bit: u32| set(CT, &format!(r#"{{"|": [{CT}, {bit}]}}"#));
+    let highest = compare(META, "!=", r#"{"prefix": {"addr": 0, "len": 1}}"#);
+    let next = compare(&format!(r#"{{"&": [{META}, 1073741824]}}"#), "!=", "0");
+    let copy = nft(&[&[highest, or(0x8000_0000)], &[next, or(0x4000_0000)]]);
+    assert_eq!((copy.copied(), cause(&copy)), (0xc000_0000, None));
+    let whole = nft(&[&[NEW.to_owned(), set(CT, META)]]);
+    assert_eq!(whole.copied(), u32::MAX);
+    // Bits that the packet has not.
+    let others = nft(&[&[compare(META, "==", "5"), or(0x4000_0000)]]);
+    assert_eq!(others.copied(), 0);
+    assert!(cause(&others).unwrap().starts_with("writes the bits "));
+
+    let mut iptables = Ruleset::default();
+    let save = "-A PREROUTING -j CONNMARK --save-mark --nfmask 0xff000000 --ctmask 0xff000000";
+    iptables.add_iptables("iptables-save", &format!("*mangle\n{save}\nCOMMIT\n"));
+    assert_eq!(iptables.copied(), MASK);
+}
+
+#[test]
 fn rules_of_iptables() {
     let said = |line: &str| {
         let mut ruleset = Ruleset::default();
