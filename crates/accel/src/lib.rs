@@ -54,7 +54,7 @@ pub use faults::{Faults, FaultsError};
 pub use faulty::FaultyDevice;
 pub use file::{ReadError, read_regular};
 pub use golden::{GoldenReport, argmax, check_golden, golden_tolerance, run_batch};
-pub use native::{native_row_ns, native_takes};
+pub use native::{kernel_net, native_row_ns, native_takes};
 pub use profile::Profile;
 pub use provider::{DEFAULTS, DeviceSpec, OpenError, PROVIDERS, Provider, open, probe};
 pub use simulated::SimulatedDevice;

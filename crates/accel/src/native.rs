@@ -135,6 +135,14 @@ pub fn native_takes(bundle: &Bundle) -> Result<(), OpenError> {
     Ok(())
 }
 
+/// The network that the kernel asks for the bundle's model: `struct net` of packetio's programs.
+///
+/// # Errors
+/// Why it is none for the kernel.
+pub fn kernel_net(bundle: &Bundle) -> Result<Vec<u8>, String> {
+    Err(format!("the model {} has no network for it", bundle.name()))
+}
+
 /// What a row of the bundle's model takes by itself, in ns, with warm tables.
 ///
 /// # Errors
