@@ -47,9 +47,9 @@ pub struct KernelLabels {
     pub generation: u32,
     /// When the network is asked, in rising order: 1 to 6 depths, of 1 to 12 packets with payload.
     pub depths: Vec<KernelDepth>,
-    /// By class: an answer with less confidence is `unknown`, the class behind them.
+    /// By class: an answer with less confidence is `unknown`.
     pub least: Vec<u16>,
-    /// Classes from this one on are never sure.
+    /// Classes from this one on are never sure; it is `unknown` itself.
     pub sure_classes: u16,
     /// The labels that ports give; ones that name flows with their first packet, if
     /// `is_ports_first`.

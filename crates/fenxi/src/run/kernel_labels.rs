@@ -129,3 +129,144 @@ fn marks(config: &Config, bundle: &Bundle) -> Result<Option<KernelMarks>, datapl
         overwrites: marks.overwrites,
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use accel::Classification;
+    use config::Sources;
+    use cring::{Answers, Label, Source, resolve};
+
+    use super::*;
+
+    fn open(sets: &[&str]) -> (Config, Vec<OpenTask>) {
+        let own = ["io.mode=mark", "io.capture=kernel"].into_iter();
+        let sets: Vec<String> = own.chain(sets.iter().copied()).map(str::to_owned).collect();
+        let config = crate::sinks::known(Sources::named(None, &sets)).load().unwrap().config;
+        let tasks = OpenTask::open_all(&config, None).unwrap();
+        (config, tasks)
+    }
+
+    fn of(sets: &[&str]) -> KernelLabels {
+        let (config, tasks) = open(sets);
+        assert_eq!(why_not(&config, &tasks, SeriesShare::NONE), None);
+        of_task(&config, &tasks[0], Vec::new()).unwrap()
+    }
+
+    /// What the program does with an answer: its class, and whether it decides.
+    fn in_kernel(
+        labels: &KernelLabels,
+        depth: usize,
+        port: Option<u16>,
+        (column, q15): (u16, u16),
+    ) -> (u16, bool) {
+        let is_kept = q15 >= labels.least[usize::from(column)];
+        let class = if is_kept { column } else { labels.sure_classes };
+        let KernelDepth { sure, contradicts, .. } = labels.depths[depth];
+        let decides = match port {
+            Some(port) => class != port && contradicts.is_some_and(|least| q15 >= least),
+            None => class < labels.sure_classes && q15 >= sure,
+        };
+        (class, decides)
+    }
+
+    #[test]
+    fn every_confidence_decides_in_the_kernel_as_it_does_here() {
+        const PORT: u16 = 1;
+        for sets in [
+            &[][..],
+            &["model.min_confidence=0.5", "model.class_confidence={ TLS = 0.93333, DNS = 1.0 }"],
+            &["model.min_confidence=0.0", "model.class_confidence={ TLS = 0.0001 }"],
+        ] {
+            let (config, tasks) = open(sets);
+            let task = &tasks[0];
+            let labels = of_task(&config, task, Vec::new()).unwrap();
+            let thresholds = thresholds(&config, &task.bundle).unwrap();
+            let sure = task.series.sure();
+            let by_model = &sure[1..];
+            let columns = task.bundle.shape().classes;
+            let mut results: Vec<Classification> = Vec::new();
+            for column in [0, 1, 2, columns - 1] {
+                for q15 in 1..=ONE {
+                    let mut outputs = vec![0.0; columns];
+                    outputs[column] = engine::from_q15(q15);
+                    thresholds.classify(&outputs, &mut results).unwrap();
+                    let Classification { class, confidence } = results[0];
+                    let confidence = in_words(confidence);
+                    let word =
+                        |class, source| Some(Label::Class { class, confidence, source, model: 0 });
+                    for (depth, one) in by_model.iter().enumerate() {
+                        let answer = (column as u16, q15 as u16);
+                        let own = resolve(&[*one, *one], 1, |_| word(class, Source::Model));
+                        let own = (class, own == Answers::Decided { depth: 0 });
+                        assert_eq!(in_kernel(&labels, depth, None, answer), own, "{q15}");
+                        let own = resolve(&[sure[0], *one, *one], 2, |at| match at {
+                            0 => word(PORT, Source::Port),
+                            _ => word(class, Source::Model),
+                        });
+                        let own = (class, own == Answers::Decided { depth: 1 });
+                        assert_eq!(in_kernel(&labels, depth, Some(PORT), answer), own, "{q15}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_shipped_task_as_the_kernel_gets_it() {
+        let (config, tasks) = open(&[]);
+        let labels = of(&[]);
+        assert_eq!(labels.depths.iter().map(|it| it.k).collect::<Vec<_>>(), [1, 2, 3, 5, 10]);
+        let contradicts = labels.depths.iter().map(|it| it.contradicts.is_some());
+        assert_eq!(contradicts.collect::<Vec<_>>(), [false, true, false, false, true]);
+        assert!(labels.is_ports_first && labels.dscp.is_empty());
+        let bundle = &tasks[0].bundle;
+        assert_eq!(usize::from(labels.sure_classes), bundle.labels().len());
+        let class = |name: &str| bundle.labels().iter().position(|it| it.name == name).unwrap();
+        assert!(
+            labels.ports.iter().any(|it| {
+                (it.protocol, it.port, usize::from(it.class)) == (17, 53, class("DNS"))
+            })
+        );
+        let marks = labels.marks.unwrap();
+        assert_eq!((marks.mask, marks.overwrites), (config.mark.mask, false));
+        assert_eq!(marks.bits[class("DNS")], 0x400_0000);
+        assert_eq!(marks.bits[class("QUIC")], 0, "not in the table");
+        let marks = of(&["mark.as=dscp", "mark.overwrite=true"]).marks.unwrap();
+        assert_eq!((marks.mask, marks.bits[class("DNS")]), (0xbf, 18 | 0x80));
+        assert!(marks.overwrites);
+        assert_eq!(of(&["mark.zone=3"]).marks, None, "fenxi writes them");
+        let labels = of(&["tag.in_kernel=true"]);
+        assert_eq!(labels.dscp[class("DNS")], Some(18));
+        assert_eq!(labels.dscp[class("QUIC")], None);
+        let tap = of(&["io.mode=tap"]);
+        assert_eq!(tap.marks, None);
+    }
+
+    #[test]
+    fn what_the_kernel_cannot_do_has_a_reason() {
+        let why = |sets: &[&str], recorded| {
+            let (config, tasks) = open(sets);
+            why_not(&config, &tasks, recorded).unwrap_or_default()
+        };
+        let model = concat!("model.path=", env!("CARGO_MANIFEST_DIR"), "/../../");
+        let of = |folder: &str| [model, folder].concat();
+        let rules = "policy.rules=office.toml";
+        let second = "task.b.mark={ TLS = 0x10 }";
+        for (sets, reason) in [
+            (&["task.a.name=a", second][..], "there are 2 tasks"),
+            (&["task.a.when=protocol = tcp"], "task.a.when leaves out flows"),
+            (&[rules], "policy.rules has rules"),
+            (&["accel.devices=[\"cpu\"]"], "on the device cpu, whose answers may differ"),
+            (&["cache.prefix=3"], "the prefix cache may give other labels"),
+            (&[&of("models/app-id-k10")], "counts packets without payload"),
+        ] {
+            let why = why(sets, SeriesShare::NONE);
+            assert!(why.contains(reason), "{sets:?}: {why}");
+        }
+        assert!(why(&[], SeriesShare::ALL).contains("records have series"));
+        assert_eq!(why(&[&of("models/iot-family")], SeriesShare::NONE), "");
+        let (config, tasks) = open(&[]);
+        let why = kernel_labels(&config, &tasks, SeriesShare::NONE).unwrap_err();
+        assert_eq!(why, "the model protocol has no network for it");
+    }
+}
