@@ -12,6 +12,7 @@ mod faults;
 mod first;
 mod inline;
 mod kept;
+mod kernel;
 mod layouts;
 mod mark;
 mod merged;

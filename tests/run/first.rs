@@ -19,7 +19,7 @@ const FRAME_MIN: usize = 34;
 const ADDRESSES: usize = 12;
 
 /// All frames of these captures that a wire takes, one behind the other, in one capture; how many.
-fn gather(captures: &[PathBuf], to: &Path) -> u64 {
+pub fn gather(captures: &[PathBuf], to: &Path) -> u64 {
     let file = std::fs::File::create(to).unwrap();
     let format = CaptureFormat::Pcap { nanosecond: false };
     let mut out = CaptureWriter::create(format, file).unwrap();
@@ -59,12 +59,13 @@ fn is_of_open_length(frame: &[u8]) -> bool {
     frame[ADDRESSES..ADDRESSES + 2] == [8, 0] && frame[16..18] == [0, 0]
 }
 
-/// Two runs at the same end of a wire, one that gets all packets and one that gets the first of
-/// each flow; `check` sees the latter before both end. Gives the records of both.
-fn both(
+/// Two runs at the same end of a wire, one that gets all packets and one with this capture mode;
+/// `check` sees the latter before both end. Gives the records of both.
+pub fn both(
     lab: &Lab,
     dir: &Path,
     capture: &Path,
+    mode: &[&str],
     args: &[&str],
     check: impl FnOnce(&Live, u64),
 ) -> [PathBuf; 2] {
@@ -76,7 +77,7 @@ fn both(
         Live::start(lab, "host", &args)
     };
     let all = start(&paths[0], &[]);
-    let first = start(&paths[1], &FIRST);
+    let first = start(&paths[1], mode);
     assert_eq!(first.metric_sum("fenxi_port_counts_in_kernel"), 1.0);
     let sent = lab.on("host", || send(capture, "a"));
     for live in [&all, &first] {
@@ -107,7 +108,7 @@ fn the_first_packets_give_the_labels_and_records_that_all_give() {
     let dir = tempfile::tempdir().unwrap();
     for series in [&["--series"][..], &[]] {
         let args = [series, &["--set", "ring.slots=65536"]].concat();
-        let [all, first] = both(&lab, dir.path(), &common::demo(), &args, |first, sent| {
+        let [all, first] = both(&lab, dir.path(), &common::demo(), &FIRST, &args, |first, sent| {
             let counted = first.metric_sum("fenxi_port_counted_packets_total");
             assert!(counted > 0.1 * sent as f64, "{counted} of {sent}");
         });
@@ -116,40 +117,51 @@ fn the_first_packets_give_the_labels_and_records_that_all_give() {
     }
 }
 
-/// Every shared capture, the damaged and odd ones too, as far as a wire takes their frames.
-#[test]
-fn all_shared_captures_give_the_same_flows() {
+/// Flows last for the whole run, whatever its pace.
+pub const LASTING: [&str; 10] = [
+    "--set",
+    "flow.idle_timeout_s=0",
+    "--set",
+    "flow.half_open_timeout_s=0",
+    "--set",
+    "flow.end_on_fin_rst=false",
+    "--set",
+    "flow.max_flows=131072",
+    "--set",
+    "ring.slots=65536",
+];
+
+/// Every shared capture, the damaged and odd ones too, as far as a wire takes their frames, in one
+/// capture; `None`, said on the terminal: there are none.
+pub fn gather_shared(test: &str, to: &Path) -> Option<()> {
     let Some(folder) = common::shared("captures") else {
-        return common::lab::skip(
-            "all_shared_captures_give_the_same_flows",
-            "../shared/data/captures",
-        );
+        common::lab::skip(test, "../shared/data/captures");
+        return None;
     };
-    let Some(lab) = Lab::new("first-all", &["host"], &[]) else {
-        return;
-    };
-    lab.wire_within("host", "a", "b");
-    let dir = tempfile::tempdir().unwrap();
-    let capture = dir.path().join("captures");
     let mut captures = Vec::new();
     for part in ["train", "odd"] {
         let files = std::fs::read_dir(folder.join(part)).unwrap();
         captures.extend(files.map(|file| file.unwrap().path()));
     }
     captures.sort();
-    assert!(gather(&captures, &capture) > 10_000);
-    // Flows last for the whole run, whatever its pace.
-    let args = [
-        "flow.idle_timeout_s=0",
-        "flow.half_open_timeout_s=0",
-        "flow.end_on_fin_rst=false",
-        "flow.max_flows=131072",
-        "ring.slots=65536",
-    ];
-    let args: Vec<&str> = args.iter().flat_map(|set| ["--set", *set]).collect();
+    assert!(gather(&captures, to) > 10_000);
+    Some(())
+}
+
+#[test]
+fn all_shared_captures_give_the_same_flows() {
+    let dir = tempfile::tempdir().unwrap();
+    let capture = dir.path().join("captures");
+    let test = "all_shared_captures_give_the_same_flows";
+    let (Some(()), Some(lab)) =
+        (gather_shared(test, &capture), Lab::new("first-all", &["host"], &[]))
+    else {
+        return;
+    };
+    lab.wire_within("host", "a", "b");
     for series in [&["--series"][..], &[]] {
-        let args = [series, &args, &common::SIMULATED].concat();
-        let [all, first] = both(&lab, dir.path(), &capture, &args, |_, _| {});
+        let args = [series, &LASTING, &common::SIMULATED].concat();
+        let [all, first] = both(&lab, dir.path(), &capture, &FIRST, &args, |_, _| {});
         assert!(flows(&all).len() > 1000);
         assert_same_flows(&first, &all);
     }
@@ -225,24 +237,26 @@ fn a_killed_run_leaves_no_program_behind() {
         return;
     };
     lab.wire_within("host", "a", "b");
-    let programs = || {
-        lab.on("host", || {
-            let directions = [TcAttachType::Ingress, TcAttachType::Egress];
-            let of = |direction| SchedClassifier::query_tcx("b", direction).unwrap().1.len();
-            directions.map(of).into_iter().sum::<usize>()
-        })
-    };
     let args = [&["--set", "io.interfaces=[\"b\"]"][..], &FIRST, &common::SIMULATED].concat();
     for signal in [Signal::TERM, Signal::KILL] {
         let live = Live::start(&lab, "host", &args);
-        assert_eq!(programs(), 2, "both directions");
+        assert_eq!(programs(&lab), 2, "both directions");
         live.signal(signal);
         match signal {
             Signal::KILL => live.kill(),
             _ => drop(live.ended(0)),
         }
-        assert_eq!(programs(), 0);
+        assert_eq!(programs(&lab), 0);
     }
+}
+
+/// The programs at the end `b` of a wire, in both directions.
+pub fn programs(lab: &Lab) -> usize {
+    lab.on("host", || {
+        let directions = [TcAttachType::Ingress, TcAttachType::Egress];
+        let of = |direction| SchedClassifier::query_tcx("b", direction).unwrap().1.len();
+        directions.map(of).into_iter().sum()
+    })
 }
 
 /// A frame of UDP whose IP header claims `claims` bytes, whatever the frame has.

@@ -1,5 +1,7 @@
 //! The confidence that a model must have in a class before a flow gets that class.
 
+use engine::from_q15;
+
 use crate::bundle::Bundle;
 use crate::device::{Classification, DeviceError, is_probability};
 use crate::golden::argmax;
@@ -46,6 +48,14 @@ impl Thresholds {
     /// There is no such class, which is a bug in the caller.
     pub fn get(&self, class: usize) -> f32 {
         self.least[..self.labels][class]
+    }
+
+    /// For each output column, the least confidence in Q15 that keeps it from being "unknown".
+    pub fn least_q15(&self) -> Vec<u16> {
+        let is_kept = |column, q15| self.result(column, from_q15(q15)).class == column as u16;
+        let least = |column| (0..=1 << 15).find(|&q15| is_kept(column, q15));
+        // 1 passes any threshold.
+        (0..self.least.len()).map(|column| least(column).unwrap_or(1 << 15) as u16).collect()
     }
 
     /// Whether there is a threshold for each label and output column of `bundle`.

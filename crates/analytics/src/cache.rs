@@ -27,7 +27,7 @@ use crate::CacheConfig;
 use crate::config::CACHE_KEY_WORDS_MAX;
 use crate::device_slot::Model;
 use accel::Classification;
-use cring::{Context, Feature, Features, Label, Series, Source};
+use cring::{Context, Feature, Features, Label, Series, Source, in_words};
 pub(crate) use governor::{CacheGovernor, Transition};
 use lru::LruCache;
 use std::num::NonZeroUsize;
@@ -66,13 +66,8 @@ impl Audit {
 
 impl Answer {
     pub fn new(classification: &Classification, model: Model) -> Self {
-        let scaled = classification.confidence * f32::from(u16::MAX);
-        Self {
-            class: classification.class,
-            // To the nearest; a cast from float cuts off and saturates.
-            confidence: (scaled + 0.5) as u16,
-            model,
-        }
+        let confidence = in_words(classification.confidence);
+        Self { class: classification.class, confidence, model }
     }
 }
 

@@ -168,15 +168,22 @@ fn combinations(config: &Config, settings: &Settings, problems: &mut Vec<String>
     );
     rule(
         &["io.capture", "io.mode"],
-        config.io.mode == IoMode::Inline && config.io.capture == Capture::First,
+        config.io.mode == IoMode::Inline && config.io.capture != Capture::All,
         "impossible combination: inline forwards every packet itself; use mode tap or mark, or \
          io.capture = \"all\"",
     );
     rule(
         &["io.capture", "io.backend"],
-        config.io.capture == Capture::First && !config.io.backend.has_first_packets,
+        config.io.capture != Capture::All && !config.io.backend.has_first_packets,
         "impossible combination: this backend hands out every packet; set io.backend = \
          \"af_packet\", or io.capture = \"all\"",
+    );
+    rule(
+        &["tag.in_kernel", "io.mode", "io.capture"],
+        config.tag.in_kernel
+            && (config.io.mode != IoMode::Mark || config.io.capture != Capture::Kernel),
+        "no effect: only a kernel that labels and forwards writes a DSCP; use mode mark and \
+         io.capture = \"kernel\", or leave tag.in_kernel out",
     );
     rule(
         &["io.backend", "io.mode"],

@@ -41,6 +41,9 @@ pub fn text(it: &Explanation) -> String {
     let label = label(flow.label.as_ref(), flow.confidence);
     let since = it.labelled.as_ref().map_or(String::new(), |at| format!(", at {at}"));
     lines.push(field("label", &(label + &since)));
+    if let Some(place) = &it.place {
+        lines.push(field("where", place));
+    }
     lines.extend(why(&it.why, &it.advice));
     if let Some(rule) = &it.rule {
         lines.push(field("rule", rule));

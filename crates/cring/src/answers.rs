@@ -37,9 +37,16 @@ impl Depth {
     /// label, is final.
     pub const PORT: Depth = Depth { sure: 0, classes: usize::MAX, contradicts: None };
 
+    /// Whether this answer is the label of a flow that its port did not name.
     #[inline]
-    fn is_sure(self, class: u16, confidence: u16) -> bool {
+    pub fn is_sure(self, class: u16, confidence: u16) -> bool {
         usize::from(class) + 1 < self.classes && confidence >= self.sure
+    }
+
+    /// Whether this answer replaces the label `port` that the flow has from its port.
+    #[inline]
+    pub fn is_contradiction(self, port: u16, class: u16, confidence: u16) -> bool {
+        class != port && self.contradicts.is_some_and(|least| confidence >= least)
     }
 }
 
@@ -78,10 +85,7 @@ pub fn resolve(depths: &[Depth], count: u8, label: impl Fn(u8) -> Option<Label>)
             }
             Some(Label::Class { class, confidence, .. }) => {
                 let decides = match port {
-                    Some(port) => {
-                        let least = depth.contradicts;
-                        class != port && least.is_some_and(|least| confidence >= least)
-                    }
+                    Some(port) => depth.is_contradiction(port, class, confidence),
                     None => depth.is_sure(class, confidence),
                 };
                 if decides {

@@ -91,6 +91,13 @@ pub enum Label {
     Unlabelled,
 }
 
+/// A share from 0 to 1 as label words hold it.
+#[inline]
+pub fn in_words(share: f32) -> u16 {
+    // To the nearest; a cast from float cuts off and saturates.
+    (share * f32::from(u16::MAX) + 0.5) as u16
+}
+
 /// Why a label was not written; to be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PostMortem {

@@ -83,6 +83,7 @@ pub use counters::Counter;
 pub use feature::{Feature, Features, Unit};
 pub use label::{
     CLASSES_MAX, GENERATIONS_MAX, Label, LabelWord, Labels, MODELS_MAX, PostMortem, Source,
+    in_words,
 };
 pub use mesh::Mesh;
 pub use ring::{Consumer, Producer, ring};

@@ -6,6 +6,7 @@ use crate::aligned::Aligned;
 use crate::channels::Channels;
 use crate::integers::{Integers, Output};
 use crate::layer::{Activate, Layer, Score, multiply};
+use crate::network::from_q15;
 use crate::simd::{Isa, LANES_MAX, Simd, Work};
 use crate::tabulated::Lookup;
 
@@ -255,8 +256,7 @@ fn finish<S: Simd>(
         let exponentials = &mut scratch.exponentials;
         let (class, sum) =
             softmax::softmax(s, scores, &network.is_class, temperature, exponentials);
-        // Q15 in 32 bits, exact as a float.
-        let confidence = ((32_767 << 15) / sum) as f32 / 32_768.0;
+        let confidence = from_q15((32_767 << 15) / sum);
         *answer = Answer { class: class as u16, confidence };
         if !probabilities.is_empty() {
             let out = &mut probabilities[row * network.classes..][..network.classes];

@@ -60,7 +60,7 @@ pub mod wire;
 
 pub use error::Error;
 pub use kernel::kernel;
-pub use network::{Answer, Network, RowNs, Scratch, Shape};
+pub use network::{Answer, Network, RowNs, Scratch, Shape, from_q15};
 pub use ranges::Ranges;
 pub use simd::Isa;
 pub use snapshot::snapshot;

@@ -120,6 +120,8 @@ pub struct Facts {
     pub ports: Vec<String>,
     /// Number of ports that must be up for the run to be ready; `None` if they are no interfaces.
     pub ports_up_least: Option<usize>,
+    /// Whether the kernel labels flows.
+    pub labels_in_kernel: bool,
     /// Capacity of each table, flows.
     pub table_entries: u64,
     pub ring_slots: u64,
@@ -146,6 +148,7 @@ impl Facts {
             labels: labels.collect(),
             ports,
             ports_up_least,
+            labels_in_kernel: false,
             table_entries: config.flow.max_flows as u64,
             ring_slots: (rings * config.ring.slots) as u64,
             started: Instant::now(),

@@ -18,6 +18,7 @@
 //! a new step of the start belongs there, too.
 
 mod kept;
+pub mod kernel_labels;
 pub mod pair;
 pub mod ports;
 mod privileges;
@@ -131,11 +132,11 @@ fn open(
 ) -> Result<Opened, Failure> {
     let config = plan.config;
     let pair = pair::hold(&config.io)?;
-    let first = ports::first_packets(config, tasks);
+    let wanted = ports::wanted(config, tasks, plan.args.output.recorded_series(config));
     // After the claim on the pair: the process before has ended.
     let kept = kept::Kept::take(&config.io);
     let workers = packets.flow_managers.len();
-    let ports = ports::open(&config.io, first, workers, kept)?;
+    let ports = ports::open(&config.io, &wanted, workers, kept)?;
     let mirrors = ports::open_mirror(config, workers)?;
     let sockets = Sockets::bind(&config.control)?;
     let record_socket = config.records.socket.as_deref();
@@ -156,7 +157,7 @@ fn open(
         record_socket: record_socket.as_ref(),
         record_series: plan.args.output.series,
         recent: Some(&recent),
-        marks_by_kernel: None,
+        marks_by_kernel: wanted.first.as_ref().and_then(|it| it.written.clone()),
         replay: None,
     })?;
     Ok(Opened { pair, ports, mirrors, sockets, sinks, recent, rules })

@@ -85,7 +85,7 @@ struct reported {
 	__u8 to;         // excluded
 	__u8 decided;    // elements of the depth that decided the label, or 0
 	__u8 class;      // the label, if there is one, or NO_CLASS
-	__u32 is_marked; // the program has written the connection's mark
+	__u32 marked;    // IS_MARKED or IS_KEPT, if the program has seen to the connection's mark
 	__u32 answers[DEPTHS_MAX];
 	__u64 elements[ELEMENTS_MAX];
 };

@@ -35,6 +35,7 @@ static __always_inline void clear_flags(struct entry *entry, __u32 flags)
 static __always_inline void name(struct entry *entry, const struct deciding *deciding, __u32 class)
 {
 	entry->sent_data = class;
+	clear_flags(entry, IS_MARKED | IS_KEPT);
 	set_flags(entry, IS_NAMED | (settings.marks && deciding->mark[class & CLASSES_MAX] ? IS_UNMARKED : 0));
 }
 
@@ -173,9 +174,12 @@ __noinline int mark(struct __sk_buff *skb, struct entry *entry, const struct key
 	__u32 bits = how->mark[entry->sent_data], before = 0;
 	if (entry->flags & IS_CONTRADICTED)
 		before = how->mark[class_by_port(entry) & CLASSES_MAX];
-	if (mark_connection(skb, key, way & 1, way >> 1 & 1, bits, settings.mark_mask, before,
-			    settings.mark_overwrites) != NO_CONNECTION)
-		clear_flags(entry, IS_UNMARKED);
+	int outcome = mark_connection(skb, key, way & 1, way >> 1 & 1, bits, settings.mark_mask, before,
+				      settings.mark_overwrites);
+	if (outcome == NO_CONNECTION)
+		return 0;
+	set_flags(entry, outcome == KEPT ? IS_KEPT : IS_MARKED);
+	clear_flags(entry, IS_UNMARKED);
 	return 0;
 }
 

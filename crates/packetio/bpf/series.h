@@ -21,11 +21,13 @@
 #define NO_CLASS 0xff
 
 // Flags of an entry.
-#define IS_OURS 2     // its elements are collected here; else user space labels the flow
-#define FROM_HIGH 4   // its first packet came from the high end
-#define IS_NAMED 8    // its class is in `sent_data`
+#define IS_OURS 2          // its elements are collected here; else user space labels the flow
+#define FROM_HIGH 4        // its first packet came from the high end
+#define IS_NAMED 8         // its class is in `sent_data`
+#define IS_UNMARKED 16     // its connection has not got the mark of that class yet
 #define IS_CONTRADICTED 32 // that is not the class of its port
-#define IS_UNMARKED 16 // its connection has not got the mark of that class yet
+#define IS_MARKED 64       // its connection has the mark
+#define IS_KEPT 128        // or keeps another
 
 // From the lowest bit on: the entry's version; how many elements have been claimed, written, reported; the elements of the depth
 // that decided, or 0.
@@ -201,7 +203,7 @@ static __always_inline int report(struct reported *reported, struct series *seri
 	reported->to = written;
 	reported->decided = FIELD(state, DECIDED_SHIFT);
 	reported->class = entry->flags & IS_NAMED ? entry->sent_data : NO_CLASS;
-	reported->is_marked = settings.marks && !(entry->flags & IS_UNMARKED);
+	reported->marked = entry->flags & (IS_MARKED | IS_KEPT);
 #pragma unroll
 	for (int i = 0; i < DEPTHS_MAX; i++)
 		reported->answers[i] = series->answers[i];

@@ -37,6 +37,8 @@ pub enum OpenError {
     NoMemory { interface: String, blocks: u32, block_bytes: u32 },
     #[error("{interface}: the kernel cannot send up the first packets only: {why}")]
     FirstPackets { interface: String, why: String },
+    #[error("{interface}: the kernel cannot label flows: {why}")]
+    KernelLabels { interface: String, why: String },
     #[error("{interface}: {step}: {source}")]
     System { interface: String, step: &'static str, source: io::Error },
     #[error("{interface}: {why}")]

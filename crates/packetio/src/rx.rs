@@ -141,6 +141,8 @@ pub struct RxCounts {
     pub strays: u64,
     /// The kernel hands out the first packets of each flow and counts the others.
     pub counts_in_kernel: bool,
+    /// The kernel labels flows, too.
+    pub labels_in_kernel: bool,
 }
 
 impl RxCounts {
@@ -166,6 +168,7 @@ impl RxCounts {
             forgotten: self.forgotten + other.forgotten,
             strays: self.strays + other.strays,
             counts_in_kernel: self.counts_in_kernel || other.counts_in_kernel,
+            labels_in_kernel: self.labels_in_kernel || other.labels_in_kernel,
         };
     }
 

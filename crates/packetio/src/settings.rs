@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::OpenError;
+use crate::first::WrittenMarks;
 use crate::{BackendSettings, CAPTURED_MAX};
 
 /// Which frames of an interface a port receives.
@@ -19,7 +20,7 @@ pub enum Direction {
 }
 
 /// Which packets the kernel hands out; it counts the others.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct FirstPackets {
     /// First packets of a flow, with or without payload.
     pub packets: u32,
@@ -36,6 +37,8 @@ pub struct FirstPackets {
     /// Labels flows in the kernel, which then reports their packets instead of handing them out;
     /// `None`: user space labels them.
     pub labels: Option<Arc<KernelLabels>>,
+    /// Notes the marks that the kernel writes.
+    pub written: Option<Arc<WrittenMarks>>,
 }
 
 /// How the kernel labels flows. Confidences are in Q15: 32,768 is 1.
@@ -47,9 +50,9 @@ pub struct KernelLabels {
     pub generation: u32,
     /// When the network is asked, in rising order: 1 to 6 depths, of 1 to 12 packets with payload.
     pub depths: Vec<KernelDepth>,
-    /// By class: an answer with less confidence is `unknown`, the class behind them.
+    /// By class: an answer with less confidence is `unknown`.
     pub least: Vec<u16>,
-    /// Classes from this one on are never sure.
+    /// Classes from this one on are never sure; it is `unknown` itself.
     pub sure_classes: u16,
     /// The labels that ports give; ones that name flows with their first packet, if
     /// `is_ports_first`.

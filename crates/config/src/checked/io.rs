@@ -29,12 +29,13 @@ section! {
     /// the interfaces of `fenxi run`; exactly two where mode is inline
     interfaces: Vec<String> = restart "interfaces", Kind::TextList { least: 0 }, "[]", "names";
     /// mode tap and mark: all packets come up from the kernel, or the first ones of each flow
-    /// (Linux 6.6 or later), and it counts the others; where the kernel refuses, all come up. The
-    /// default of mode mark is "first"
+    /// (Linux 6.6 or later), and it counts the others; or the kernel labels flows, too. Where it
+    /// cannot label, first ones come up; where it refuses those, all do. The default of mode mark
+    /// is "first"
     capture: Capture = restart "capture", Kind::OneOf(Capture::NAMES), "\"all\"", "";
-    /// capture first: flows that the kernel counts, for each interface and flow manager; it takes
-    /// 88 bytes for each at once, and beyond them gives up the counts of flows that were silent
-    /// for longest
+    /// capture first and kernel: flows that the kernel counts, for each interface and flow
+    /// manager; it takes 88 bytes for each at once, and beyond them gives up the counts of flows
+    /// that were silent for longest
     counted_flows: u32 = restart "counted_flows", integer(1024, MAX_FLOWS_MAX as i64), "131072",
         "flows";
     /// whether frames for other machines are received; inline always does
@@ -80,5 +81,7 @@ words! {
         All = "all",
         /// The first ones of each flow; the kernel counts the others.
         First = "first",
+        /// What the kernel does not label; it counts the others.
+        Kernel = "kernel",
     }
 }

@@ -17,6 +17,9 @@ section! {
 
     /// whether packets of labelled flows get the DSCP of their label
     enabled: bool = live "mode", Kind::OneOf(TagMode::NAMES), "\"dscp\"", "" => is_dscp;
+    /// mode mark, io.capture = "kernel": whether the kernel writes the DSCP of labelled flows into
+    /// the packets that it forwards
+    in_kernel: bool = restart "in_kernel", Kind::Bool, "false", "";
     /// label or taxonomy to DSCP; labels not named here leave packets as they are; a table in a
     /// file replaces the built-in one
     dscp: Vec<Mapping<Dscp>> = live "dscp", Kind::Map(&Kind::Dscp),

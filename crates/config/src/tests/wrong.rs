@@ -52,6 +52,19 @@ fn each_wrong_configuration_gets_one_clear_line() {
             ],
         ),
         bad(
+            "[io]\nmode = \"inline\"\ninterfaces = [\"a\", \"b\"]\ncapture = \"kernel\"",
+            &["io.capture = \"kernel\" (c.toml:4) with io.mode = \"inline\" (c.toml:2): \
+                 impossible combination: inline forwards every packet itself"],
+        ),
+        bad(
+            "[io]\nmode = \"mark\"\n[tag]\nin_kernel = true",
+            &[
+                "tag.in_kernel = true (c.toml:4) with io.mode = \"mark\" (c.toml:2) with \
+                 io.capture = \"first\" (default of mode mark): no effect",
+                "use mode mark and io.capture = \"kernel\", or leave tag.in_kernel out",
+            ],
+        ),
+        bad(
             "[io]\nmode = \"mark\"\nbackend = \"af_xdp\"",
             &[
                 "io.backend = \"af_xdp\" (c.toml:3) with io.mode = \"mark\" (c.toml:2): impossible \

@@ -20,6 +20,9 @@ pub struct Explanation {
     pub midstream: bool,
     /// Only one side has taken part.
     pub one_way: bool,
+    /// `kernel`: the kernel labelled the flow; `None`: fenxi did, or nobody.
+    #[serde(rename = "where", default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
     /// Why the flow has its label, or none: a sentence.
     pub why: String,
     /// What the user can do about it; empty: nothing needs doing.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use accel::{Bundle, BundleError, Depth, Thresholds};
-use cring::{Context, Feature, Unit};
+use cring::{Context, Feature, Unit, in_words};
 use flowmgr::{Asked, DepthConfig, PortLabel, TaskConfig};
 use policy::{Action, Dscp, Label};
 
@@ -200,12 +200,6 @@ pub fn task_config(bundle: &Bundle) -> TaskConfig {
         asked: Asked::default(),
         ports: bundle.ports().iter().map(of_port).collect(),
     }
-}
-
-/// A share as label words hold it.
-pub fn in_words(share: f32) -> u16 {
-    // To the nearest, as confidences are.
-    (share * f32::from(u16::MAX) + 0.5) as u16
 }
 
 /// What the model wants of a flow beside its series, in the order of its second input. A bundle

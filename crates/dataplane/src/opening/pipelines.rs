@@ -333,7 +333,7 @@ pub fn flow_config(
         record_series: options.record_series,
         flow_id_first: 0,
         flow_id_step: (pipeline.instances * pipeline.layout.flow_managers) as u64,
-        expects_counts: options.effect == Effect::Arrival && config.io.capture == Capture::First,
+        expects_counts: options.effect == Effect::Arrival && config.io.capture != Capture::All,
         behaviour: config.behaviour.in_use(),
     })
 }

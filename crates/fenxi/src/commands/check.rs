@@ -20,7 +20,7 @@ mod ruleset;
 mod tasks;
 
 use accel::Bundle;
-use flowmgr::Effect;
+use flowmgr::{Effect, SeriesShare};
 
 use crate::cli::CheckConfigArgs;
 use crate::control::Sockets;
@@ -66,6 +66,8 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     let mut tasks = OpenTask::open_all(&config, None)?;
     let config = OpenTask::with_devices(config, &tasks);
     let config = inline::choose(&config, &mut tasks, Wants::Quick)?;
+    let wanted = ports::wanted(&config, &tasks, SeriesShare::new(config.records.series));
+    ports::note_kernel(&wanted, &mut tasks);
     let bundle = &tasks[0].bundle;
     let sinks_act = sinks::places(&config).next().is_some();
     let map = check_labels(&config, bundle, sinks_act)?;
@@ -96,7 +98,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
         let page = draw::page(&config, &bundles, &map, &rows, false);
         return print(&(verdict.to_owned() + &page + &finding::lines(&amiss)));
     }
-    let mut findings = deep(args, &machine, is_of_service, &config, &tasks, &map);
+    let mut findings = deep(args, &machine, is_of_service, &config, &tasks, &wanted, &map);
     findings.extend(tasks::missing_rules(&config, &rules));
     findings.extend(idle(&rules));
     let report = Report(findings);
@@ -122,6 +124,7 @@ fn deep(
     is_of_service: bool,
     config: &Config,
     tasks: &[OpenTask],
+    wanted: &ports::Wanted,
     map: &LabelMap,
 ) -> Vec<Finding> {
     let cores = Cores::from_config(config);
@@ -137,7 +140,7 @@ fn deep(
     findings.extend(cores::findings(machine, config, &cores, service));
     findings.extend(memory::findings(machine, config, tasks, service));
     findings.extend(capabilities::findings(machine, config, is_of_service));
-    findings.extend(port::findings(machine, config, tasks));
+    findings.extend(port::findings(machine, config, wanted));
     findings.extend(marks::findings(machine, config, tasks, map));
     findings.extend(marks::kernel_parts(config));
     findings.extend(control::findings(machine, &config.control));

@@ -128,6 +128,9 @@ static CATALOGUE: &[Row] = &[
         "1 while only the first packets of each flow come up and the kernel counts the others \
         (io.capture = first); 0 also where it refused to.",
         |view| ports(view, |port| u64::from(port.rx.counts_in_kernel))),
+    metric(G, "fenxi_port_labels_in_kernel", "", &["port", "queue"],
+        "1 while the kernel labels flows, too (io.capture = kernel); 0 also where it cannot.",
+        |view| ports(view, |port| u64::from(port.rx.labels_in_kernel))),
     metric(C, "fenxi_port_counted_packets_total", "packets", &["port", "queue"],
         "Packets that the kernel counted instead of sending them up; each has the verdict counted.",
         |view| ports(view, |port| port.rx.counted)),

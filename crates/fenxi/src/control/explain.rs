@@ -57,6 +57,7 @@ pub fn explanation(
         labelled: subject.labelled_us.map(rfc3339),
         midstream: subject.midstream,
         one_way: subject.one_way,
+        place: None,
         why,
         advice,
         rule,

@@ -16,8 +16,8 @@ use dataplane::flow_worker::Limits;
 use dataplane::run::Run;
 use dataplane::sink::Sink;
 use dataplane::tasks::OpenTask;
-use flowmgr::Rss;
 use flowmgr::record::{DecidedBy, LabelRecord, Record};
+use flowmgr::{Rss, SeriesShare};
 use packetio::sharded::{Owner, share};
 use packetio::{
     Direction, Enough, FirstPackets, FrameBatch, OpenError, Opened, PortSettings, Rx, Tx, interface,
@@ -26,6 +26,7 @@ use rustix::thread::CapabilitySet;
 use tracing::{info, warn};
 
 use super::kept::Kept;
+use super::kernel_labels::kernel_labels;
 use crate::exit::Failure;
 use crate::service_unit::DropIn;
 use crate::sinks::Sinks;
@@ -40,19 +41,56 @@ const ANSWERED_WITHIN: u32 = 6;
 /// 10 ms.
 const BLOCK_SLACK: Duration = Duration::from_millis(10);
 
-/// The first packets of each flow that the kernel sends up, enough for the longest series of a
-/// task; `None` if all packets come up.
-pub fn first_packets(config: &Config, tasks: &[OpenTask]) -> Option<FirstPackets> {
+/// What the kernel is to do for packets that come up, and what it cannot.
+#[derive(Clone, Default)]
+pub struct Wanted {
+    /// The first packets of each flow that it sends up, and how it labels flows; `None`: all
+    /// packets come up.
+    pub first: Option<FirstPackets>,
+    /// Why it cannot label, though it should.
+    pub no_labels: Option<String>,
+}
+
+/// What `io.capture` asks of the kernel; `recorded` is the share of records with a series.
+pub fn wanted(config: &Config, tasks: &[OpenTask], recorded: SeriesShare) -> Wanted {
     if config.io.capture == Capture::All || config.io.mode == IoMode::Inline {
-        return None;
+        return Wanted::default();
     }
+    let labels = (config.io.capture == Capture::Kernel)
+        .then(|| kernel_labels(config, tasks, recorded))
+        .transpose();
+    let (labels, no_labels) = match labels {
+        Ok(labels) => (labels.map(Arc::new), None),
+        Err(why) => (None, Some(format!("the kernel cannot label flows: {why}"))),
+    };
+    let has_marks = labels.as_ref().is_some_and(|it| it.marks.is_some());
+    let written = has_marks.then(Arc::default);
+    let first = FirstPackets { labels, written, ..first_packets(config, tasks) };
+    Wanted { first: Some(first), no_labels }
+}
+
+/// Adds to who labels, and why, what the kernel does about it.
+pub fn note_kernel(wanted: &Wanted, tasks: &mut [OpenTask]) {
+    let labels = wanted.first.as_ref().is_some_and(|it| it.labels.is_some());
+    for task in tasks {
+        let own = if task.labels_why.is_empty() { "by fenxi" } else { &task.labels_why };
+        task.labels_why = match &wanted.no_labels {
+            Some(no_labels) => format!("{own}; {no_labels}"),
+            None if labels => format!("in the kernel; what it leaves, {own}"),
+            None => continue,
+        };
+    }
+}
+
+/// Enough first packets of each flow for the longest series of a task.
+fn first_packets(config: &Config, tasks: &[OpenTask]) -> FirstPackets {
     let of = |unit| {
         let tasks = tasks.iter().map(|task| &task.series).filter(|it| it.unit == unit);
         let k = tasks.map(|it| it.k_max());
         k.max().map_or(0, |k| k as u32 + MARGIN)
     };
     let (packets, data_packets) = (of(Unit::Packet).max(ANSWERED_WITHIN), of(Unit::Data));
-    Some(FirstPackets {
+    FirstPackets {
         packets,
         data_packets,
         bulk_bytes: config.behaviour.in_use().map_or(0, |it| it.bulk_bytes),
@@ -60,7 +98,32 @@ pub fn first_packets(config: &Config, tasks: &[OpenTask]) -> Option<FirstPackets
         flows: config.io.counted_flows,
         seed: config.flow.hash_seed.unwrap_or_default().wrapping_add(1),
         labels: None,
-    })
+        written: None,
+    }
+}
+
+/// Opens in the first way that the kernel takes: with labels, with first packets, with all
+/// packets. Returns also why an earlier way is not taken, and what happens instead.
+pub fn in_some_way<T>(
+    wanted: &Wanted,
+    open: impl Fn(Option<FirstPackets>) -> Result<T, OpenError>,
+) -> Result<(T, Option<String>), OpenError> {
+    const NO_LABELS: &str = "fenxi labels them instead, as with io.capture = \"first\"";
+    const ALL: &str = "all packets come up instead, as with io.capture = \"all\"";
+    let mut why = wanted.no_labels.as_ref().map(|why| format!("{why}; {NO_LABELS}"));
+    let mut first = wanted.first.clone();
+    loop {
+        (first, why) = match (open(first.clone()), first) {
+            (Err(refused @ OpenError::KernelLabels { .. }), Some(first)) => (
+                Some(FirstPackets { labels: None, ..first }),
+                Some(format!("{refused}; {NO_LABELS}")),
+            ),
+            (Err(refused @ OpenError::FirstPackets { .. }), Some(_)) => {
+                (None, Some(format!("{refused}; {ALL}")))
+            }
+            (opened, _) => return opened.map(|opened| (opened, why)),
+        }
+    }
 }
 
 /// Checks whether the port of an interface could be opened, without watching the interface.
@@ -70,14 +133,14 @@ pub fn try_port(io: &Io, first: Option<FirstPackets>, interface: &str) -> Result
 
 /// Opens all interfaces for `workers` flow workers, over the rings of the process before if they
 /// fit. Returns the ports of each worker, in the order of the configuration. If the kernel cannot
-/// send up the first packets only, all come up; the log warns if `io.capture` was set.
+/// do what is wanted, more packets come up; the log warns if `io.capture` was set.
 ///
 /// # Errors
 /// 69 if an interface is unavailable, 77 if a capability is missing, 78 without an interface or if
 /// a setting does not suit one.
 pub fn open(
     io: &Io,
-    first: Option<FirstPackets>,
+    wanted: &Wanted,
     workers: usize,
     kept: Kept,
 ) -> Result<Vec<Vec<Opened>>, Failure> {
@@ -93,18 +156,16 @@ pub fn open(
     };
     let open = |first| packetio::open(io.backend, &interfaces(first), workers as u16);
     let adopted = kept.adopt(&interfaces(None), workers as u16);
-    let opened = match adopted.map_or_else(|| open(first), Ok) {
-        Err(refused @ OpenError::FirstPackets { .. }) => {
-            let so = "all packets come up instead, as with io.capture = \"all\"";
-            match io.capture_origin.is_default() {
-                true => info!("{refused}; {so}"),
-                false => warn!("{refused}; {so}"),
-            }
-            open(None)
-        }
-        opened => opened,
+    let opened = match adopted {
+        Some(opened) => Ok((opened, None)),
+        None => in_some_way(wanted, open),
     };
-    let opened = opened.map_err(|error| failure(io, "", &error))?;
+    let (opened, why) = opened.map_err(|error| failure(io, "", &error))?;
+    match why {
+        Some(why) if io.capture_origin.is_default() => info!("{why}"),
+        Some(why) => warn!("{why}"),
+        None => {}
+    }
     let rss = Rss::new();
     let owner: Owner =
         Arc::new(move |link, frame, workers| rss.unseen_by_cards(link, frame, workers));

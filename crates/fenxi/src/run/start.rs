@@ -64,7 +64,7 @@ pub struct Started {
 impl Opened {
     /// Starts the flow workers, and a helper that opens the first model.
     pub fn start(
-        self,
+        mut self,
         plan: &RunPlan<'_>,
         runtime: &Runtime,
         cores: &Cores,
@@ -79,7 +79,10 @@ impl Opened {
         let state = Arc::new(SharedState::new(&tasks));
         let interfaces = config.io.interfaces.clone();
         let least = ports_up_least(config);
+        let ports = self.ports.iter_mut().flatten();
+        let labels_in_kernel = ports.map(|port| port.rx.counts()).any(|it| it.labels_in_kernel);
         let facts = Facts::new(config, state.clone(), &names, interfaces, Some(least));
+        let facts = Facts { labels_in_kernel, ..facts };
         let recorder = record(plan, &tasks, options)?;
         let flow_workers = packets.flow_managers.len();
         let woken = config.pipeline.layout.analytics_managers * config.pipeline.instances;
@@ -124,6 +127,7 @@ impl Opened {
             notifier: Notifier::from_environment(),
             undo: None,
             recorder: recorder.clone(),
+            labels_in_kernel,
         };
         let live = LiveParts {
             what: what(config),

@@ -26,6 +26,7 @@ use crate::service_unit::{MARK, set_capabilities};
 use crate::sinks::Report;
 use crate::sinks::records::rfc3339;
 
+const TCP: u8 = 6;
 /// How long after the last label the end of a run waits for what is still to be written.
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 
@@ -150,7 +151,9 @@ impl WriterSink {
     fn is_by_kernel(&self, label: &LabelRecord) -> bool {
         let decision = &label.decision;
         self.by_kernel.as_ref().filter(|_| label.task == TaskId::FIRST).is_some_and(|marks| {
-            decision.decided_by == DecidedBy::Port && marks.has_ports()
+            // A port names a TCP flow by its SYN, which comes up before the kernel reports the flow.
+            let is_by_syn = decision.decided_by == DecidedBy::Port && label.flow.protocol == TCP;
+            is_by_syn && marks.has_ports()
                 || kernel_mark(marks, &label.flow, decision.class).is_some()
         })
     }

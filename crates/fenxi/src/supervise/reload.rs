@@ -89,6 +89,8 @@ pub struct Reloader {
     pub undo: Option<Undo>,
     /// The recording, which notes each command and its outcome.
     pub recorder: Option<Recorder>,
+    /// Whether the kernel labels flows.
+    pub labels_in_kernel: bool,
 }
 
 pub struct Undo {
@@ -299,6 +301,7 @@ impl Reloader {
             sinks: self.sinks.clone(),
             at: at.clone(),
             recorder: self.recorder.clone(),
+            labels_in_kernel: self.labels_in_kernel,
         };
         let openings = base.openings.clone();
         let opening = || &openings[at.load(Ordering::Relaxed)];

@@ -6,6 +6,7 @@ use aya::maps::{Array, MapData};
 use aya::{Ebpf, Pod};
 
 use super::layout::DEPTHS_MAX;
+use super::net;
 use crate::settings::KernelLabels;
 
 /// As in `bpf/series.h`.
@@ -35,7 +36,7 @@ pub struct Constants {
     elements: u32,
     keeps_collecting: u32,
     is_ports_first: u32,
-    marks: u32,
+    pub marks: u32,
     mark_mask: u32,
     mark_overwrites: u32,
     marks_packets: u32,
@@ -82,14 +83,16 @@ impl Deciding {
 }
 
 impl Constants {
-    pub fn new(labels: &KernelLabels) -> Constants {
+    /// `marks`: whether the program can write marks.
+    pub fn new(labels: &KernelLabels, marks: bool) -> Constants {
+        let has_marks = marks;
         let marks = labels.marks.as_ref();
         Constants {
             depths: labels.depths.len() as u32,
             elements: labels.depths.last().map_or(1, |it| it.k.into()),
             keeps_collecting: labels.keeps_collecting.into(),
             is_ports_first: labels.is_ports_first.into(),
-            marks: marks.is_some().into(),
+            marks: has_marks.into(),
             mark_mask: marks.map_or(0, |it| it.mask),
             mark_overwrites: marks.is_some_and(|it| it.overwrites).into(),
             marks_packets: marks.is_some_and(|it| it.in_packets).into(),
@@ -114,7 +117,10 @@ pub fn fill(ebpf: &mut Ebpf, labels: &KernelLabels) -> Result<(), Box<dyn Error>
     let mut ports = array(ebpf, "ports")?;
     ports.set(0, Ports::new(labels, 6), 0)?;
     ports.set(1, Ports::new(labels, 17), 0)?;
-    Ok(())
+    match labels.net.is_empty() {
+        true => Ok(()),
+        false => net::fill(ebpf, &labels.net, labels.generation),
+    }
 }
 
 fn array<'a, T: Pod>(

@@ -23,6 +23,8 @@ pub const DEPTHS_MAX: usize = 6;
 
 /// Flags of an entry.
 pub const IS_OURS: u8 = 2;
+pub const IS_MARKED: u8 = 64;
+pub const IS_KEPT: u8 = 128;
 
 /// Fields of a series' state, of 8 bits each, above the version.
 pub const CLAIMED_SHIFT: u32 = 32;
@@ -192,8 +194,8 @@ pub struct Reported {
     pub decided: u8,
     /// The class, if the flow has a label.
     pub class: u8,
-    /// Whether the connection has the mark of the class, or keeps another's.
-    pub is_marked: bool,
+    /// Whether the program has seen to the connection's mark: `IS_MARKED` or `IS_KEPT`.
+    pub marked: u8,
     /// By depth: class, confidence in Q15, and generation of the network; 0: not asked.
     pub answers: [u32; DEPTHS_MAX],
     pub elements: [Element; ELEMENTS_MAX],
@@ -211,7 +213,7 @@ impl Reported {
             to: bytes[1].min(most),
             decided: bytes[2],
             class: bytes[3],
-            is_marked: half(4) != 0,
+            marked: bytes[4],
             answers: std::array::from_fn(|i| half(8 + 4 * i)),
             elements: std::array::from_fn(|i| Element(word(32 + 8 * i))),
         }

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use aya::maps::{ArrayOfMaps, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::tc::{SchedClassifierLinkId, TcAttachOptions};
 use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType};
-use aya::{Ebpf, EbpfLoader, Pod};
+use aya::{Btf, Ebpf, EbpfLoader, Pod};
 use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
 
 use super::hash::Secrets;
-use super::labels;
+use super::kfunc;
+use super::labels::{self, Constants};
 use super::layout::{Counters, WAYS, WORKERS_MAX, ticks};
 use super::table::Table;
 use crate::ebpf::{errno, load_error};
@@ -112,14 +113,24 @@ fn load_object(
     let secrets = Secrets::new(first.seed);
     let entries = workers.saturating_mul(sets).saturating_mul(WAYS as u32);
     let labels = first.labels.as_deref();
-    let constants = labels.map(labels::Constants::new);
+    let types = Btf::from_sys_fs().ok();
+    let linked = kfunc::link(OBJECT_WITH_LABELS, types.as_ref());
+    let marks = labels.is_some_and(|it| it.marks.is_some());
+    let constants = labels.map(|it| Constants::new(it, marks && linked.is_ok()));
     let mut loader = EbpfLoader::new();
     let object = match &constants {
         None => OBJECT,
         Some(constants) => {
             loader.override_global("settings", constants, true);
+            loader.override_global("marks_connections", &constants.marks, true);
             loader.map_max_entries("series", entries);
-            OBJECT_WITH_LABELS
+            if marks
+                && linked.is_ok()
+                && let Some(written) = &first.written
+            {
+                written.begin_with_ports();
+            }
+            linked.as_deref().unwrap_or(OBJECT_WITH_LABELS)
         }
     };
     let loaded = loader

@@ -8,10 +8,11 @@ use aya::maps::{MapData, RingBuf};
 
 use super::FlowCounts;
 use super::describe::{self, Clocks, ELEMENT_BYTES, TAG, describe, flow_counts, put};
-use super::layout::{ELEMENTS_MAX, HAS_COUNTS, IS_REPORT, Key, OPENS, Record};
+use super::layout::{ELEMENTS_MAX, HAS_COUNTS, IS_KEPT, IS_MARKED, IS_REPORT, Key, OPENS, Record};
 use super::program::{self, Loaded, Program};
 use super::round::{COUNTS, Found, PORTION_EVERY, Round};
 use super::table::{Enough, Table};
+use super::written::{KernelMark, WrittenMarks};
 use crate::backend::Opened;
 use crate::burst::{Burst, Frame};
 use crate::error::{InterfaceErrorKind, OpenError, RxError, renamed};
@@ -65,6 +66,7 @@ pub struct Receiver {
     opening: Option<(Record, usize)>,
     opening_at: usize,
     has_labels: bool,
+    written: Option<Arc<WrittenMarks>>,
     /// Elements taken from the table.
     taken: u64,
     /// Since when frames have waited in the ring behind those taken; `None`: it was empty.
@@ -136,6 +138,7 @@ impl Receiver {
             opening: None,
             opening_at: 0,
             has_labels: settings.first.as_ref().is_some_and(|it| it.labels.is_some()),
+            written: settings.first.as_ref().and_then(|it| it.written.clone()),
             taken: 0,
             behind: None,
             busy: None,
@@ -169,6 +172,9 @@ impl Receiver {
             };
             let link = self.interface.link_type;
             let us = record.time_ns / 1000;
+            if let Some(written) = &self.written {
+                note_mark(&record, written);
+            }
             for &element in record.reported.elements() {
                 if element.is_of(record.counts.version) {
                     let room = &mut self.bytes[self.filled..];
@@ -311,6 +317,17 @@ impl Receiver {
             false => Link::Down,
         }
     }
+}
+
+/// Notes the mark of a flow's label, if the program has seen to it.
+fn note_mark(record: &Record, written: &WrittenMarks) {
+    let mark = match record.reported.marked {
+        IS_MARKED => KernelMark::Written,
+        IS_KEPT => KernelMark::Kept,
+        _ => return,
+    };
+    let class = record.reported.class.into();
+    written.note(record.key.protocol, record.key.ends(), class, mark);
 }
 
 impl Rx for Receiver {

@@ -56,6 +56,7 @@ fn first(packets: u32) -> FirstPackets {
         flows: 1 << 12,
         seed: 0x5eed_5eed_5eed_5eed,
         labels: None,
+        written: None,
     }
 }
 

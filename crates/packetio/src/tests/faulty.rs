@@ -64,6 +64,7 @@ fn first() -> PortSettings {
             flows: 1024,
             seed: 1,
             labels: None,
+            written: None,
         }),
         direction: Direction::Both,
         ..settings()

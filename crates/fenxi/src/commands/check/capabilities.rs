@@ -75,7 +75,7 @@ pub fn unit(machine: &Machine, config: &Config, is_its_file: bool) -> Vec<Findin
 /// The drop-ins that the configuration needs.
 fn needed(config: &Config) -> Vec<DropIn> {
     let of_sinks = sinks::rights(config, None).capabilities;
-    let is_first = config.io.capture == Capture::First
+    let is_first = config.io.capture != Capture::All
         && config.io.backend.has_first_packets
         && config.io.mode != IoMode::Inline;
     let all = [

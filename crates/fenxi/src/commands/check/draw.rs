@@ -137,7 +137,7 @@ fn draw(
 fn first_packets(config: &Config) -> String {
     let io = &config.io;
     match io.capture {
-        Capture::First => {
+        Capture::First | Capture::Kernel => {
             format!("; first packets of each flow only{}", by_mode(Some(&io.capture_origin)))
         }
         Capture::All => String::new(),

@@ -1,33 +1,34 @@
 //! The port that reads each interface, and what keeps it from being opened.
 
 use config::Config;
-use dataplane::tasks::OpenTask;
 use packetio::{Backend, OpenError};
 
 use super::finding::Finding;
 use super::interfaces;
 use super::machine::Machine;
-use crate::run::ports;
+use crate::run::ports::{self, Wanted};
 use crate::service_unit::{DropIn, FIRST};
 
 const CHECK: &str = "port";
-/// Capabilities that the program for first packets needs.
-const FIRST_NEEDS: &str = "CAP_BPF and CAP_NET_ADMIN";
+/// What a refusal for missing capabilities of the drop-in names.
+const FIRST_NEEDS: &str = "CAP_BPF";
 
 /// Tries the port of each interface. Programs are loaded, and a program for first packets is
 /// attached and detached again; no packet takes another way meanwhile.
-pub fn findings(machine: &Machine, config: &Config, tasks: &[OpenTask]) -> Vec<Finding> {
+pub fn findings(machine: &Machine, config: &Config, wanted: &Wanted) -> Vec<Finding> {
     let io = &config.io;
     let names = match io.backend.devices {
         Some(_) => io.interfaces.iter().map(String::as_str).collect(),
         None => interfaces::present(config),
     };
-    let first = ports::first_packets(config, tasks);
     let of = |name| {
-        let tried = ports::try_port(io, first.clone(), name);
-        match first {
-            Some(_) => Some(of_first(machine, name, tried, io.capture_origin.is_default())),
-            None => of_all(machine, io.backend, name, tried),
+        let tried = ports::in_some_way(wanted, |first| ports::try_port(io, first, name));
+        match (tried, &wanted.first) {
+            (Ok((_, refused)), Some(first)) => {
+                let is_default = io.capture_origin.is_default();
+                Some(of_first(machine, name, first.labels.is_some(), refused, is_default))
+            }
+            (tried, _) => of_all(machine, io.backend, name, tried.map(drop)),
         }
     };
     names.into_iter().filter_map(of).collect()
@@ -55,21 +56,23 @@ fn of_all(
     }
 }
 
-/// A refusal is no problem, because all packets can come up instead; it is no warning either if
+/// A refusal is no problem, because more packets can come up instead; it is no warning either if
 /// `io.capture` has its default.
 fn of_first(
     machine: &Machine,
     name: &str,
-    tried: Result<(), OpenError>,
+    labels: bool,
+    refused: Option<String>,
     is_default: bool,
 ) -> Finding {
-    let Err(error) = tried else {
-        let cause = "the first packets of each flow come up, and the kernel counts the others";
+    let Some(cause) = refused else {
+        let cause = match labels {
+            true => "the kernel labels flows, and counts their packets",
+            false => "the first packets of each flow come up, and the kernel counts the others",
+        };
         return Finding::ok(CHECK, name, cause);
     };
-    let why = error.to_string();
-    let lacks_rights = why.contains(FIRST_NEEDS);
-    let cause = format!("{why}; all packets will come up by packet sockets, which costs more");
+    let lacks_rights = cause.contains(FIRST_NEEDS);
     let finding = match is_default {
         true => Finding::ok(CHECK, name, cause),
         false => Finding::warning(CHECK, name, cause),

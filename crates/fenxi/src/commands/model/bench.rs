@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use accel::profile::{Point, measure};
 use accel::{Bundle, Classification, Device, DeviceError, run_batch};
-use cring::{Answers, Depth, Label, Source};
+use cring::{Answers, Depth, Label, Source, in_words};
 use flowmgr::{DepthConfig, TaskConfig};
 use serde_json::json;
 
@@ -20,7 +20,7 @@ use crate::commands::devices::config_for;
 use crate::escape::escape;
 use crate::exit::{Failure, print};
 use crate::figures::grouped;
-use dataplane::bundle::{UNKNOWN, in_words, task_config};
+use dataplane::bundle::{UNKNOWN, task_config};
 use dataplane::devices::for_model;
 use dataplane::session::session;
 

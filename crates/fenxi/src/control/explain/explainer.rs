@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::Config;
-use config::checked::IoMode;
+use config::checked::{Capture, IoMode};
 use dataplane::bundle::dscp_by_class;
 use dataplane::state::ModelId;
 use dataplane::tasks::TaskNames;
+use flowmgr::record::DecidedBy;
 use policy::Dscp;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::timeout;
@@ -93,7 +94,14 @@ impl Explainer {
         };
         written.extend(dscp(&facts.config, facts.is_live, &tasks));
         match explanation(tasks, &facts.config, written, others, rule) {
-            Some(explained) => Reply::ok(Body::Explained(Box::new(explained))),
+            Some(mut explained) => {
+                // TCP that began mid-stream is left to fenxi.
+                let is_kernels = facts.labels_in_kernel
+                    && explained.flow.decided_by.as_deref() == Some(DecidedBy::Model.name())
+                    && !explained.midstream;
+                explained.place = is_kernels.then(|| Capture::Kernel.name().to_owned());
+                Reply::ok(Body::Explained(Box::new(explained)))
+            }
             None => Reply::refused(Code::NotHere, "there is no task"),
         }
     }

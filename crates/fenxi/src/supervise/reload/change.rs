@@ -13,10 +13,12 @@ use dataplane::devices::for_model;
 use dataplane::label_map;
 use dataplane::pipelines::flow_settings;
 use dataplane::swap::{Opening, Prepared, Previous, Refusal};
-use dataplane::tasks::actions;
+use dataplane::tasks::{OpenTask, actions};
+use flowmgr::SeriesShare;
 use recording::Recorder;
 
 use crate::rules::{Rules, Traffic};
+use crate::run::kernel_labels::kernel_labels;
 use crate::sinks::{self, Commit, Sinks};
 
 /// A prepared change; parts that stay the same are `None` or empty.
@@ -56,6 +58,7 @@ pub struct Base {
     pub at: Arc<AtomicUsize>,
     /// Records the answers of new devices.
     pub recorder: Option<Recorder>,
+    pub labels_in_kernel: bool,
 }
 
 impl Base {
@@ -165,7 +168,26 @@ impl Change {
         let labels: Vec<_> = bundles.iter().map(|bundle| bundle::labels(bundle)).collect();
         sinks::check_labels(next, &labels)?;
         change.flow = changed(now, next, |config| flow(config, &bundles))?;
+        if base.labels_in_kernel {
+            kernel_stays(base, next, &bundles[0])?;
+        }
         Ok(change)
+    }
+}
+
+/// Refuses what would give flows other labels or marks than the kernel does, which has its model
+/// and settings from the start.
+fn kernel_stays(base: &Base, next: &Config, bundle: &Bundle) -> Result<(), Error> {
+    let of = |config: &Config, bundle: &Bundle| {
+        kernel_labels(config, &[OpenTask::only(config, bundle)], SeriesShare::NONE)
+    };
+    match of(&base.now, base.openings[0].bundle()) == of(next, bundle) {
+        true => Ok(()),
+        false => Err(Error::Config(
+            "io.capture = \"kernel\": the kernel keeps the model, confidences, marks and rules of \
+             the start; restart fenxi to change them"
+                .to_owned(),
+        )),
     }
 }
 

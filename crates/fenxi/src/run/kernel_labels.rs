@@ -1,0 +1,274 @@
+//! What the kernel labels flows by (`io.capture = "kernel"`): the task of the run, as the kernel's
+//! program wants it. It gives the labels that fenxi would give: the same network in integers, and
+//! thresholds that the same confidences pass.
+
+use accel::Bundle;
+use config::Config;
+use cring::{Feature, Features, Unit, in_words};
+use dataplane::bundle::{dscp_by_class, labels, thresholds};
+use dataplane::tasks::OpenTask;
+use flowmgr::{PortLabel, SeriesShare};
+use packetio::{KernelDepth, KernelLabels, KernelMarks, KernelPort};
+use policy::Mark;
+
+use crate::sinks::mark::class_marks;
+
+/// What the kernel keeps of a packet, and of how many.
+const KEPT: Features = Features::LENGTHS.with(Feature::InterArrival);
+const ELEMENTS_MAX: usize = 12;
+/// Classes that the kernel numbers.
+const CLASSES_MAX: usize = u8::MAX as usize;
+/// 1 in Q15.
+const ONE: u32 = 1 << 15;
+
+/// What the kernel labels flows by.
+///
+/// # Errors
+/// Why it cannot.
+pub fn kernel_labels(
+    config: &Config,
+    tasks: &[OpenTask],
+    recorded: SeriesShare,
+) -> Result<KernelLabels, String> {
+    match (tasks, why_not(config, tasks, recorded)) {
+        ([task], None) => of_task(config, task, accel::kernel_net(&task.bundle)?),
+        (_, why) => Err(why.unwrap_or_default()),
+    }
+}
+
+/// Why the kernel cannot label, but for its network.
+fn why_not(config: &Config, tasks: &[OpenTask], recorded: SeriesShare) -> Option<String> {
+    let [task] = tasks else {
+        return Some(format!("there are {} tasks, and it asks one model", tasks.len()));
+    };
+    let (name, bundle) = (&task.name, &task.bundle);
+    let first = task.config.tasks.first();
+    let devices = task.config.accel.devices.iter();
+    let mut others = devices.filter(|device| device.provider.name != "native");
+    let features = || bundle.features().join(", ");
+    let reasons = [
+        first
+            .is_some_and(|it| !it.when.terms.is_empty())
+            .then(|| format!("task.{name}.when leaves out flows, and it asks about all")),
+        config.policy.rules.is_some().then(|| "policy.rules has rules, which it knows not".into()),
+        (!recorded.is_none())
+            .then(|| "records have series (records.series), which it ends with the label".into()),
+        (task.series.unit != Unit::Data)
+            .then(|| "the model counts packets without payload, too".into()),
+        (task.series.features.union(KEPT) != KEPT)
+            .then(|| format!("the model reads {}, and it keeps lengths and times", features())),
+        (task.series.k_max() > ELEMENTS_MAX).then(|| {
+            let k = task.series.k_max();
+            format!("the model reads {k} packets of a flow, and it keeps {ELEMENTS_MAX}")
+        }),
+        (bundle.labels().len() > CLASSES_MAX).then(|| {
+            format!("the model has {} labels, and it knows {CLASSES_MAX}", bundle.labels().len())
+        }),
+        others.next().map(|device| {
+            format!(
+                "task {name} runs on the device {}, whose answers may differ from its own; use \
+                 native",
+                device.name
+            )
+        }),
+        first
+            .is_some_and(|it| it.cache.is_some())
+            .then(|| "the prefix cache may give other labels; leave cache.prefix out".into()),
+    ];
+    reasons.into_iter().flatten().next()
+}
+
+/// The task as the kernel asks its network `net`.
+fn of_task(config: &Config, task: &OpenTask, net: Vec<u8>) -> Result<KernelLabels, String> {
+    let bundle = &task.bundle;
+    let depths = task.series.depths.iter().zip(task.series.sure());
+    // The one in front of them, where ports name flows, asks nothing.
+    let depths = depths.filter(|(depth, _)| depth.k > 0);
+    let depths = depths.map(|(depth, sure)| KernelDepth {
+        k: depth.k as u8,
+        sure: least(|confidence| sure.is_sure(0, confidence)),
+        contradicts: sure
+            .contradicts
+            .map(|_| least(|confidence| sure.is_contradiction(0, 1, confidence))),
+    });
+    let port =
+        |it: &PortLabel| KernelPort { protocol: it.protocol, port: it.port, class: it.class as u8 };
+    let refused = |error: dataplane::Error| error.to_string();
+    Ok(KernelLabels {
+        net,
+        generation: 0,
+        depths: depths.collect(),
+        least: thresholds(config, bundle).map_err(refused)?.least_q15(),
+        sure_classes: bundle.labels().len() as u16,
+        ports: task.series.ports.iter().map(port).collect(),
+        is_ports_first: task.series.is_ports_first(),
+        keeps_collecting: false,
+        marks: marks(config, bundle).map_err(refused)?,
+        dscp: match config.tag.in_kernel {
+            true => dscp_by_class(config, bundle).map_err(refused)?,
+            false => Vec::new(),
+        },
+    })
+}
+
+/// The least confidence in Q15 that passes, which 1 does.
+fn least(passes: impl Fn(u16) -> bool) -> u16 {
+    let mut all = 0..ONE;
+    all.find(|&q15| passes(in_words(engine::from_q15(q15)))).unwrap_or(ONE) as u16
+}
+
+/// The marks of mode mark, but for connections of a zone, which the kernel's program does not look
+/// up.
+fn marks(config: &Config, bundle: &Bundle) -> Result<Option<KernelMarks>, dataplane::Error> {
+    if config.mark.zone != 0 {
+        return Ok(None);
+    }
+    let marks = class_marks(config, &[labels(bundle)])?;
+    Ok(marks.map(|marks| KernelMarks {
+        bits: marks.words().map(|word| Mark::of_word(word).map_or(0, |it| it.bits)).collect(),
+        mask: config.mark.mask,
+        overwrites: marks.overwrites,
+        in_packets: false,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use accel::Classification;
+    use config::Sources;
+    use cring::{Answers, Label, Source, resolve};
+
+    use super::*;
+
+    fn open(sets: &[&str]) -> (Config, Vec<OpenTask>) {
+        let own = ["io.mode=mark", "io.capture=kernel"].into_iter();
+        let sets: Vec<String> = own.chain(sets.iter().copied()).map(str::to_owned).collect();
+        let config = crate::sinks::known(Sources::named(None, &sets)).load().unwrap().config;
+        let tasks = OpenTask::open_all(&config, None).unwrap();
+        (config, tasks)
+    }
+
+    fn of(sets: &[&str]) -> KernelLabels {
+        let (config, tasks) = open(sets);
+        assert_eq!(why_not(&config, &tasks, SeriesShare::NONE), None);
+        of_task(&config, &tasks[0], Vec::new()).unwrap()
+    }
+
+    /// What the program does with an answer: its class, and whether it decides.
+    fn in_kernel(
+        labels: &KernelLabels,
+        depth: usize,
+        port: Option<u16>,
+        (column, q15): (u16, u16),
+    ) -> (u16, bool) {
+        let is_kept = q15 >= labels.least[usize::from(column)];
+        let class = if is_kept { column } else { labels.sure_classes };
+        let KernelDepth { sure, contradicts, .. } = labels.depths[depth];
+        let decides = match port {
+            Some(port) => class != port && contradicts.is_some_and(|least| q15 >= least),
+            None => class < labels.sure_classes && q15 >= sure,
+        };
+        (class, decides)
+    }
+
+    #[test]
+    fn every_confidence_decides_in_the_kernel_as_it_does_here() {
+        const PORT: u16 = 1;
+        for sets in [
+            &[][..],
+            &["model.min_confidence=0.5", "model.class_confidence={ TLS = 0.93333, DNS = 1.0 }"],
+            &["model.min_confidence=0.0", "model.class_confidence={ TLS = 0.0001 }"],
+        ] {
+            let (config, tasks) = open(sets);
+            let task = &tasks[0];
+            let labels = of_task(&config, task, Vec::new()).unwrap();
+            let thresholds = thresholds(&config, &task.bundle).unwrap();
+            let sure = task.series.sure();
+            let by_model = &sure[1..];
+            let columns = task.bundle.shape().classes;
+            let mut results: Vec<Classification> = Vec::new();
+            for column in [0, 1, 2, columns - 1] {
+                for q15 in 1..=ONE {
+                    let mut outputs = vec![0.0; columns];
+                    outputs[column] = engine::from_q15(q15);
+                    thresholds.classify(&outputs, &mut results).unwrap();
+                    let Classification { class, confidence } = results[0];
+                    let confidence = in_words(confidence);
+                    let word =
+                        |class, source| Some(Label::Class { class, confidence, source, model: 0 });
+                    for (depth, one) in by_model.iter().enumerate() {
+                        let answer = (column as u16, q15 as u16);
+                        let own = resolve(&[*one, *one], 1, |_| word(class, Source::Model));
+                        let own = (class, own == Answers::Decided { depth: 0 });
+                        assert_eq!(in_kernel(&labels, depth, None, answer), own, "{q15}");
+                        let own = resolve(&[sure[0], *one, *one], 2, |at| match at {
+                            0 => word(PORT, Source::Port),
+                            _ => word(class, Source::Model),
+                        });
+                        let own = (class, own == Answers::Decided { depth: 1 });
+                        assert_eq!(in_kernel(&labels, depth, Some(PORT), answer), own, "{q15}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_shipped_task_as_the_kernel_gets_it() {
+        let (config, tasks) = open(&[]);
+        let labels = of(&[]);
+        assert_eq!(labels.depths.iter().map(|it| it.k).collect::<Vec<_>>(), [1, 2, 3, 5, 10]);
+        let contradicts = labels.depths.iter().map(|it| it.contradicts.is_some());
+        assert_eq!(contradicts.collect::<Vec<_>>(), [false, true, false, false, true]);
+        assert!(labels.is_ports_first && labels.dscp.is_empty());
+        let bundle = &tasks[0].bundle;
+        assert_eq!(usize::from(labels.sure_classes), bundle.labels().len());
+        let class = |name: &str| bundle.labels().iter().position(|it| it.name == name).unwrap();
+        assert!(
+            labels.ports.iter().any(|it| {
+                (it.protocol, it.port, usize::from(it.class)) == (17, 53, class("DNS"))
+            })
+        );
+        let marks = labels.marks.unwrap();
+        assert_eq!((marks.mask, marks.overwrites), (config.mark.mask, false));
+        assert_eq!(marks.bits[class("DNS")], 0x400_0000);
+        assert_eq!(marks.bits[class("QUIC")], 0, "not in the table");
+        let marks = of(&["mark.as=dscp", "mark.overwrite=true"]).marks.unwrap();
+        assert_eq!((marks.mask, marks.bits[class("DNS")]), (0xbf, 18 | 0x80));
+        assert!(marks.overwrites);
+        assert_eq!(of(&["mark.zone=3"]).marks, None, "fenxi writes them");
+        let labels = of(&["tag.in_kernel=true"]);
+        assert_eq!(labels.dscp[class("DNS")], Some(18));
+        assert_eq!(labels.dscp[class("QUIC")], None);
+        let tap = of(&["io.mode=tap"]);
+        assert_eq!(tap.marks, None);
+    }
+
+    #[test]
+    fn what_the_kernel_cannot_do_has_a_reason() {
+        let why = |sets: &[&str], recorded| {
+            let (config, tasks) = open(sets);
+            why_not(&config, &tasks, recorded).unwrap_or_default()
+        };
+        let model = concat!("model.path=", env!("CARGO_MANIFEST_DIR"), "/../../");
+        let of = |folder: &str| [model, folder].concat();
+        let rules = "policy.rules=office.toml";
+        let second = "task.b.mark={ TLS = 0x10 }";
+        for (sets, reason) in [
+            (&["task.a.name=a", second][..], "there are 2 tasks"),
+            (&["task.a.when=protocol = tcp"], "task.a.when leaves out flows"),
+            (&[rules], "policy.rules has rules"),
+            (&["accel.devices=[\"cpu\"]"], "on the device cpu, whose answers may differ"),
+            (&["cache.prefix=3"], "the prefix cache may give other labels"),
+            (&[&of("models/app-id-k10")], "counts packets without payload"),
+        ] {
+            let why = why(sets, SeriesShare::NONE);
+            assert!(why.contains(reason), "{sets:?}: {why}");
+        }
+        assert!(why(&[], SeriesShare::ALL).contains("records have series"));
+        assert_eq!(why(&[&of("models/iot-family")], SeriesShare::NONE), "");
+        let (config, tasks) = open(&[]);
+        let why = kernel_labels(&config, &tasks, SeriesShare::NONE).unwrap_err();
+        assert_eq!(why, "the model protocol has no network for it");
+    }
+}

@@ -1,0 +1,186 @@
+//! `io.capture = "kernel"`: the kernel labels flows as fenxi would; where it cannot, fenxi does, and
+//! says why.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::common;
+use crate::common::lab::Lab;
+use crate::common::live::{Live, fenxi_on};
+use crate::run::first::{LASTING, both, gather_shared, programs};
+use crate::run::traffic::{assert_same_flows, flows, send};
+
+/// A model whose network is small enough.
+const KERNEL: [&str; 4] =
+    ["--set", "io.capture=kernel", "--set", "model.path=models/protocol-small"];
+const AT_B: [&str; 2] = ["--set", "io.interfaces=[\"b\"]"];
+
+fn on_a_wire(test: &str, tools: &[&str]) -> Option<Lab> {
+    let lab = Lab::new(test, &["host"], tools)?;
+    lab.wire_within("host", "a", "b");
+    Some(lab)
+}
+
+fn labels(live: &Live) -> f64 {
+    live.metric_sum("fenxi_port_labels_in_kernel")
+}
+
+/// Who decided each flow's label, and at which depth.
+fn decisions(records: &Path) -> BTreeMap<String, Vec<String>> {
+    let mut flows: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let records = common::json_lines(records);
+    for record in records.iter().filter(|it| it["type"] == "flow") {
+        let of = |names: &[&str]| -> String {
+            names.iter().map(|name| format!("{} ", record[*name])).collect()
+        };
+        let ends = of(&["src", "src_port", "dst", "dst_port", "proto"]);
+        let what = of(&["decided_by", "depth", "contradicts", "model_generation"]);
+        flows.entry(ends).or_default().push(what);
+    }
+    flows
+}
+
+/// The model at the other side, too.
+fn both_label(lab: &Lab, dir: &Path, capture: &Path, check: impl FnOnce(&Live)) {
+    let args = [&LASTING[..], &KERNEL[2..]].concat();
+    let [all, kernel] = both(lab, dir, capture, &KERNEL[..2], &args, |live, _| {
+        assert_eq!(labels(live), 1.0);
+        assert_eq!(live.said("WARN fenxi::run::ports"), 0);
+        check(live);
+    });
+    assert_same_flows(&kernel, &all);
+    assert_eq!(decisions(&kernel), decisions(&all));
+    assert!(flows(&all).len() > 10);
+}
+
+#[test]
+fn the_kernel_gives_the_labels_that_fenxi_gives() {
+    let Some(lab) = on_a_wire("kernel", &[]) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    both_label(&lab, dir.path(), &common::demo(), |live| {
+        let flows = live.ctl(&["flows", "--json", "--top", "1000"]).expect_code(0).json();
+        let flows = flows["flows"].as_array().unwrap().clone();
+        let by = |who: &str| flows.iter().find(|flow| flow["decided_by"] == who).cloned();
+        let where_is = |flow: &Value| {
+            let id = flow["flow_id"].to_string();
+            live.ctl(&["explain", &id, "--json"]).expect_code(0).json()["explained"]["where"]
+                .clone()
+        };
+        assert_eq!(where_is(&by("model").unwrap()), "kernel");
+        if let Some(flow) = by("port") {
+            assert!(where_is(&flow).is_null(), "{flow}");
+        }
+    });
+}
+
+#[test]
+fn the_kernel_labels_all_shared_captures_as_fenxi_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let capture = dir.path().join("captures");
+    let test = "the_kernel_labels_all_shared_captures_as_fenxi_does";
+    let (Some(()), Some(lab)) = (gather_shared(test, &capture), on_a_wire("kernel-all", &[]))
+    else {
+        return;
+    };
+    both_label(&lab, dir.path(), &capture, |_| {});
+}
+
+/// What the kernel labels by stays until a restart: a reload that would change it is refused.
+#[test]
+fn a_reload_changes_nothing_that_the_kernel_labels_by() {
+    let Some(lab) = on_a_wire("kernel-reload", &[]) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("fenxi.toml");
+    let models = common::root().join("models");
+    let model = models.join("protocol-small");
+    let write = |confidence: &str, level: &str| {
+        let text = format!(
+            "[io]\ncapture = \"kernel\"\ninterfaces = [\"b\"]\n[model]\npath = {model:?}\n\
+             min_confidence = {confidence}\n[log]\nlevel = \"{level}\"\n"
+        );
+        fs::write(&file, text).unwrap();
+    };
+    write("0.9", "info");
+    let live = Live::start(&lab, "host", &["--config", file.to_str().unwrap()]);
+    assert_eq!(labels(&live), 1.0);
+    let stays = "the kernel keeps the model, confidences, marks and rules of the start";
+    let refused = |args: &[&str]| {
+        let said = live.ctl(args).expect_code(78);
+        assert!(said.stderr.contains(stays), "{}", said.stderr);
+    };
+    write("0.5", "info");
+    refused(&["reload"]);
+    write("0.9", "warn");
+    live.ctl(&["reload"]).expect_code(0);
+    live.terminate(0);
+}
+
+/// However a run ends, its program is gone from the interface.
+#[test]
+fn a_killed_run_leaves_no_program_in_the_kernel() {
+    let Some(lab) = on_a_wire("kernel-killed", &[]) else { return };
+    for signal in [Signal::TERM, Signal::KILL] {
+        let live = Live::start(&lab, "host", &[&AT_B[..], &KERNEL].concat());
+        assert_eq!((labels(&live), programs(&lab)), (1.0, 2));
+        live.signal(signal);
+        match signal {
+            Signal::KILL => live.kill(),
+            _ => drop(live.ended(0)),
+        }
+        assert_eq!(programs(&lab), 0);
+    }
+}
+
+/// What the kernel cannot label by is said once, with the reason, by the run and by `fenxi check`;
+/// the first packets come up, and fenxi labels them.
+#[test]
+fn where_the_kernel_cannot_label_fenxi_does_and_says_why() {
+    let Some(lab) = on_a_wire("kernel-not", &[]) else { return };
+    for (sets, reason) in [
+        (&["task.a.when=protocol = tcp"][..], "task.a.when leaves out flows"),
+        (&["cache.prefix=3"], "the prefix cache may give other labels; leave cache.prefix out"),
+        (&["records.series=1"], "records have series (records.series)"),
+        (
+            &["accel.devices=[\"simulated\"]"],
+            "task default runs on the device simulated, whose answers may differ from its own; use \
+             native",
+        ),
+    ] {
+        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", *set]).collect();
+        let args = [&AT_B[..], &KERNEL[..2], &sets].concat();
+        let line = format!("the kernel cannot label flows: {reason}");
+        let live = Live::start(&lab, "host", &args);
+        let ways = [labels(&live), live.metric_sum("fenxi_port_counts_in_kernel")];
+        assert_eq!(ways, [0.0, 1.0], "{reason}");
+        assert_eq!(live.said(&format!("WARN fenxi::run::ports: {line}")), 1, "{reason}");
+        assert_eq!(live.said("fenxi labels them instead, as with io.capture = \"first\""), 1);
+        live.terminate(0);
+        let check = common::fenxi([&["check", "--config-only"][..], &args].concat());
+        let page = common::run(check).expect_code(0).stdout;
+        assert!(page.contains(&line), "{page}");
+    }
+}
+
+/// Without the right to load programs, all packets come up, and that is the one thing said.
+#[test]
+fn where_the_kernel_refuses_both_programs_all_packets_come_up() {
+    let Some(lab) = on_a_wire("kernel-rights", &["setpriv"]) else { return };
+    let launcher = [
+        "setpriv",
+        "--bounding-set=-all,+net_raw,+net_admin",
+        "--inh-caps=-all,+net_raw,+net_admin",
+    ];
+    let args = [&AT_B[..], &KERNEL[..2]].concat();
+    let live = Live::launch(fenxi_on(&lab, "host", &launcher), &args);
+    let sent = lab.on("host", || send(&common::demo(), "a"));
+    live.wait_for_packets(sent);
+    assert_eq!([labels(&live), live.metric_sum("fenxi_port_counts_in_kernel")], [0.0; 2]);
+    assert_eq!(live.said("WARN fenxi::run::ports: b: the kernel cannot send up the first"), 1);
+    assert_eq!(live.said("all packets come up instead, as with io.capture = \"all\""), 1);
+    assert_eq!(live.said("the kernel cannot label"), 0);
+    live.terminate(0);
+}
