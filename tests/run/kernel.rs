@@ -1,4 +1,4 @@
-//! `io.capture = "kernel"`: the kernel labels flows as fenxi would; where it cannot, fenxi does, and
+//! `io.capture = "kernel"`: the kernel labels flows as fenxi would. Where it cannot, fenxi does, and
 //! says why.
 
 use std::collections::BTreeMap;
@@ -135,8 +135,7 @@ fn a_killed_run_leaves_no_program_in_the_kernel() {
     }
 }
 
-/// What the kernel cannot label by is said once, with the reason, by the run and by `fenxi check`;
-/// the first packets come up, and fenxi labels them.
+/// A run and `fenxi check` give the reason once; the first packets come up, and fenxi labels them.
 #[test]
 fn where_the_kernel_cannot_label_fenxi_does_and_says_why() {
     let Some(lab) = on_a_wire("kernel-not", &[]) else { return };

@@ -41,41 +41,50 @@ fn why_not(config: &Config, tasks: &[OpenTask], recorded: SeriesShare) -> Option
     let [task] = tasks else {
         return Some(format!("there are {} tasks, and it asks one model", tasks.len()));
     };
-    let (name, bundle) = (&task.name, &task.bundle);
-    let first = task.config.tasks.first();
-    let devices = task.config.accel.devices.iter();
-    let mut others = devices.filter(|device| device.provider.name != "native");
-    let features = || bundle.features().join(", ");
+    let (name, series, labels) = (&task.name, &task.series, task.bundle.labels().len());
+    let first = config.tasks.first();
+    let mut devices = task.config.accel.devices.iter();
+    let other = devices.find(|device| device.provider.name != "native");
     let reasons = [
-        first
-            .is_some_and(|it| !it.when.terms.is_empty())
-            .then(|| format!("task.{name}.when leaves out flows, and it asks about all")),
-        config.policy.rules.is_some().then(|| "policy.rules has rules, which it knows not".into()),
-        (!recorded.is_none())
-            .then(|| "records have series (records.series), which it ends with the label".into()),
-        (task.series.unit != Unit::Data)
-            .then(|| "the model counts packets without payload, too".into()),
-        (task.series.features.union(KEPT) != KEPT)
-            .then(|| format!("the model reads {}, and it keeps lengths and times", features())),
-        (task.series.k_max() > ELEMENTS_MAX).then(|| {
-            let k = task.series.k_max();
-            format!("the model reads {k} packets of a flow, and it keeps {ELEMENTS_MAX}")
-        }),
-        (bundle.labels().len() > CLASSES_MAX).then(|| {
-            format!("the model has {} labels, and it knows {CLASSES_MAX}", bundle.labels().len())
-        }),
-        others.next().map(|device| {
+        (
+            first.is_some_and(|it| !it.when.terms.is_empty()),
+            format!("task.{name}.when leaves out flows, and it asks about all"),
+        ),
+        (config.policy.rules.is_some(), "policy.rules has rules, which it cannot ask".to_owned()),
+        (
+            !recorded.is_none(),
+            "records have series (records.series), which it ends with the label".to_owned(),
+        ),
+        (series.unit != Unit::Data, "the model counts packets without payload, too".to_owned()),
+        (
+            series.features.union(KEPT) != KEPT,
+            format!(
+                "the model reads {}, and it keeps lengths and times",
+                task.bundle.features().join(", ")
+            ),
+        ),
+        (
+            series.k_max() > ELEMENTS_MAX,
+            format!("the model reads {} packets, and it keeps {ELEMENTS_MAX}", series.k_max()),
+        ),
+        (
+            labels > CLASSES_MAX,
+            format!("the model has {labels} labels, and it numbers {CLASSES_MAX}"),
+        ),
+        (
+            other.is_some(),
             format!(
                 "task {name} runs on the device {}, whose answers may differ from its own; use \
                  native",
-                device.name
-            )
-        }),
-        first
-            .is_some_and(|it| it.cache.is_some())
-            .then(|| "the prefix cache may give other labels; leave cache.prefix out".into()),
+                other.map_or("", |device| &device.name)
+            ),
+        ),
+        (
+            first.is_some_and(|it| it.cache.is_some()),
+            "the prefix cache may give other labels; leave cache.prefix out".to_owned(),
+        ),
     ];
-    reasons.into_iter().flatten().next()
+    reasons.into_iter().find(|(is_so, _)| *is_so).map(|(_, reason)| reason)
 }
 
 /// The task as the kernel asks its network `net`.
@@ -251,9 +260,8 @@ mod tests {
         let model = concat!("model.path=", env!("CARGO_MANIFEST_DIR"), "/../../");
         let of = |folder: &str| [model, folder].concat();
         let rules = "policy.rules=office.toml";
-        let second = "task.b.mark={ TLS = 0x10 }";
         for (sets, reason) in [
-            (&["task.a.name=a", second][..], "there are 2 tasks"),
+            (&["task.a.depths=[3]", "task.b.depths=[3]"][..], "there are 2 tasks"),
             (&["task.a.when=protocol = tcp"], "task.a.when leaves out flows"),
             (&[rules], "policy.rules has rules"),
             (&["accel.devices=[\"cpu\"]"], "on the device cpu, whose answers may differ"),
