@@ -56,6 +56,9 @@ pub struct KernelLabels {
     pub ports: Vec<KernelPort>,
     /// Whether ports name flows until an answer contradicts them.
     pub is_ports_first: bool,
+    /// Whether elements are collected up to the greatest depth although the label is decided:
+    /// records want the series.
+    pub keeps_collecting: bool,
     /// Writes labels into the marks of connections and packets; `None`: user space does.
     pub marks: Option<KernelMarks>,
     /// By class: the DSCP that packets of its flows leave with. Empty: none.

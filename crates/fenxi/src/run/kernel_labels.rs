@@ -30,14 +30,14 @@ pub fn kernel_labels(
     tasks: &[OpenTask],
     recorded: SeriesShare,
 ) -> Result<KernelLabels, String> {
-    match (tasks, why_not(config, tasks, recorded)) {
-        ([task], None) => of_task(config, task, accel::kernel_net(&task.bundle)?),
+    match (tasks, why_not(config, tasks)) {
+        ([task], None) => of_task(config, task, recorded, accel::kernel_net(&task.bundle)?),
         (_, why) => Err(why.unwrap_or_default()),
     }
 }
 
 /// Why the kernel cannot label, but for its network.
-fn why_not(config: &Config, tasks: &[OpenTask], recorded: SeriesShare) -> Option<String> {
+fn why_not(config: &Config, tasks: &[OpenTask]) -> Option<String> {
     let [task] = tasks else {
         return Some(format!("there are {} tasks, and it asks one model", tasks.len()));
     };
@@ -51,10 +51,6 @@ fn why_not(config: &Config, tasks: &[OpenTask], recorded: SeriesShare) -> Option
             format!("task.{name}.when leaves out flows, and it asks about all"),
         ),
         (config.policy.rules.is_some(), "policy.rules has rules, which it cannot ask".to_owned()),
-        (
-            !recorded.is_none(),
-            "records have series (records.series), which it ends with the label".to_owned(),
-        ),
         (series.unit != Unit::Data, "the model counts packets without payload, too".to_owned()),
         (
             series.features.union(KEPT) != KEPT,
@@ -88,7 +84,12 @@ fn why_not(config: &Config, tasks: &[OpenTask], recorded: SeriesShare) -> Option
 }
 
 /// The task as the kernel asks its network `net`.
-fn of_task(config: &Config, task: &OpenTask, net: Vec<u8>) -> Result<KernelLabels, String> {
+fn of_task(
+    config: &Config,
+    task: &OpenTask,
+    recorded: SeriesShare,
+    net: Vec<u8>,
+) -> Result<KernelLabels, String> {
     let bundle = &task.bundle;
     let depths = task.series.depths.iter().zip(task.series.sure());
     // The one in front of them, where ports name flows, asks nothing.
@@ -111,6 +112,7 @@ fn of_task(config: &Config, task: &OpenTask, net: Vec<u8>) -> Result<KernelLabel
         sure_classes: bundle.labels().len() as u16,
         ports: task.series.ports.iter().map(port).collect(),
         is_ports_first: task.series.is_ports_first(),
+        keeps_collecting: !recorded.is_none(),
         marks: marks(config, bundle).map_err(refused)?,
         dscp: match config.tag.in_kernel {
             true => dscp_by_class(config, bundle).map_err(refused)?,
@@ -157,8 +159,8 @@ mod tests {
 
     fn of(sets: &[&str]) -> KernelLabels {
         let (config, tasks) = open(sets);
-        assert_eq!(why_not(&config, &tasks, SeriesShare::NONE), None);
-        of_task(&config, &tasks[0], Vec::new()).unwrap()
+        assert_eq!(why_not(&config, &tasks), None);
+        of_task(&config, &tasks[0], SeriesShare::NONE, Vec::new()).unwrap()
     }
 
     /// What the program does with an answer: its class, and whether it decides.
@@ -188,7 +190,7 @@ mod tests {
         ] {
             let (config, tasks) = open(sets);
             let task = &tasks[0];
-            let labels = of_task(&config, task, Vec::new()).unwrap();
+            let labels = of_task(&config, task, SeriesShare::NONE, Vec::new()).unwrap();
             let thresholds = thresholds(&config, &task.bundle).unwrap();
             let sure = task.series.sure();
             let by_model = &sure[1..];
@@ -253,9 +255,9 @@ mod tests {
 
     #[test]
     fn what_the_kernel_cannot_do_has_a_reason() {
-        let why = |sets: &[&str], recorded| {
+        let why = |sets: &[&str]| {
             let (config, tasks) = open(sets);
-            why_not(&config, &tasks, recorded).unwrap_or_default()
+            why_not(&config, &tasks).unwrap_or_default()
         };
         let model = concat!("model.path=", env!("CARGO_MANIFEST_DIR"), "/../../");
         let of = |folder: &str| [model, folder].concat();
@@ -268,13 +270,9 @@ mod tests {
             (&["cache.prefix=3"], "the prefix cache may give other labels"),
             (&[&of("models/app-id-k10")], "counts packets without payload"),
         ] {
-            let why = why(sets, SeriesShare::NONE);
+            let why = why(sets);
             assert!(why.contains(reason), "{sets:?}: {why}");
         }
-        assert!(why(&[], SeriesShare::ALL).contains("records have series"));
-        assert_eq!(why(&[&of("models/iot-family")], SeriesShare::NONE), "");
-        let (config, tasks) = open(&[]);
-        let why = kernel_labels(&config, &tasks, SeriesShare::NONE).unwrap_err();
-        assert_eq!(why, "the model protocol has no network for it");
+        assert_eq!(why(&[&of("models/iot-family")]), "");
     }
 }
