@@ -62,7 +62,7 @@ fn the_kernel_gives_the_labels_that_fenxi_gives() {
     let Some(lab) = on_a_wire("kernel", &[]) else { return };
     let dir = tempfile::tempdir().unwrap();
     both_label(&lab, dir.path(), &common::demo(), &[], |live| {
-        let flows = live.ctl(&["flows", "--json", "--top", "1000"]).expect_code(0).json();
+        let flows = live.ctl(&["flows", "--json", "-n", "1000"]).expect_code(0).json();
         let flows = flows["flows"].as_array().unwrap().clone();
         let by = |who: &str| flows.iter().find(|flow| flow["decided_by"] == who).cloned();
         let where_is = |flow: &Value| {
