@@ -1,5 +1,5 @@
-//! `io.capture = "kernel"`: the kernel labels flows as fenxi would; where it cannot, fenxi does, and
-//! says why.
+//! `io.capture = "kernel"`: the kernel labels flows as fenxi would. Where it cannot, fenxi does,
+//! and says why.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -45,8 +45,8 @@ fn decisions(records: &Path) -> BTreeMap<String, Vec<String>> {
 }
 
 /// The model at the other side, too.
-fn both_label(lab: &Lab, dir: &Path, capture: &Path, check: impl FnOnce(&Live)) {
-    let args = [&LASTING[..], &KERNEL[2..]].concat();
+fn both_label(lab: &Lab, dir: &Path, capture: &Path, args: &[&str], check: impl FnOnce(&Live)) {
+    let args = [&LASTING[..], &KERNEL[2..], args].concat();
     let [all, kernel] = both(lab, dir, capture, &KERNEL[..2], &args, |live, _| {
         assert_eq!(labels(live), 1.0);
         assert_eq!(live.said("WARN fenxi::run::ports"), 0);
@@ -61,8 +61,8 @@ fn both_label(lab: &Lab, dir: &Path, capture: &Path, check: impl FnOnce(&Live)) 
 fn the_kernel_gives_the_labels_that_fenxi_gives() {
     let Some(lab) = on_a_wire("kernel", &[]) else { return };
     let dir = tempfile::tempdir().unwrap();
-    both_label(&lab, dir.path(), &common::demo(), |live| {
-        let flows = live.ctl(&["flows", "--json", "--top", "1000"]).expect_code(0).json();
+    both_label(&lab, dir.path(), &common::demo(), &[], |live| {
+        let flows = live.ctl(&["flows", "--json", "-n", "1000"]).expect_code(0).json();
         let flows = flows["flows"].as_array().unwrap().clone();
         let by = |who: &str| flows.iter().find(|flow| flow["decided_by"] == who).cloned();
         let where_is = |flow: &Value| {
@@ -86,7 +86,9 @@ fn the_kernel_labels_all_shared_captures_as_fenxi_does() {
     else {
         return;
     };
-    both_label(&lab, dir.path(), &capture, |_| {});
+    for series in [&["--series"][..], &[]] {
+        both_label(&lab, dir.path(), &capture, series, |_| {});
+    }
 }
 
 /// What the kernel labels by stays until a restart: a reload that would change it is refused.
@@ -135,15 +137,13 @@ fn a_killed_run_leaves_no_program_in_the_kernel() {
     }
 }
 
-/// What the kernel cannot label by is said once, with the reason, by the run and by `fenxi check`;
-/// the first packets come up, and fenxi labels them.
+/// A run and `fenxi check` give the reason once; the first packets come up, and fenxi labels them.
 #[test]
 fn where_the_kernel_cannot_label_fenxi_does_and_says_why() {
     let Some(lab) = on_a_wire("kernel-not", &[]) else { return };
     for (sets, reason) in [
         (&["task.a.when=protocol = tcp"][..], "task.a.when leaves out flows"),
         (&["cache.prefix=3"], "the prefix cache may give other labels; leave cache.prefix out"),
-        (&["records.series=1"], "records have series (records.series)"),
         (
             &["accel.devices=[\"simulated\"]"],
             "task default runs on the device simulated, whose answers may differ from its own; use \

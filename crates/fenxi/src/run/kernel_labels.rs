@@ -30,56 +30,66 @@ pub fn kernel_labels(
     tasks: &[OpenTask],
     recorded: SeriesShare,
 ) -> Result<KernelLabels, String> {
-    match (tasks, why_not(config, tasks, recorded)) {
-        ([task], None) => of_task(config, task, accel::kernel_net(&task.bundle)?),
+    match (tasks, why_not(config, tasks)) {
+        ([task], None) => of_task(config, task, recorded, accel::kernel_net(&task.bundle)?),
         (_, why) => Err(why.unwrap_or_default()),
     }
 }
 
 /// Why the kernel cannot label, but for its network.
-fn why_not(config: &Config, tasks: &[OpenTask], recorded: SeriesShare) -> Option<String> {
+fn why_not(config: &Config, tasks: &[OpenTask]) -> Option<String> {
     let [task] = tasks else {
         return Some(format!("there are {} tasks, and it asks one model", tasks.len()));
     };
-    let (name, bundle) = (&task.name, &task.bundle);
-    let first = task.config.tasks.first();
-    let devices = task.config.accel.devices.iter();
-    let mut others = devices.filter(|device| device.provider.name != "native");
-    let features = || bundle.features().join(", ");
+    let (name, series, labels) = (&task.name, &task.series, task.bundle.labels().len());
+    let first = config.tasks.first();
+    let mut devices = task.config.accel.devices.iter();
+    let other = devices.find(|device| device.provider.name != "native");
     let reasons = [
-        first
-            .is_some_and(|it| !it.when.terms.is_empty())
-            .then(|| format!("task.{name}.when leaves out flows, and it asks about all")),
-        config.policy.rules.is_some().then(|| "policy.rules has rules, which it knows not".into()),
-        (!recorded.is_none())
-            .then(|| "records have series (records.series), which it ends with the label".into()),
-        (task.series.unit != Unit::Data)
-            .then(|| "the model counts packets without payload, too".into()),
-        (task.series.features.union(KEPT) != KEPT)
-            .then(|| format!("the model reads {}, and it keeps lengths and times", features())),
-        (task.series.k_max() > ELEMENTS_MAX).then(|| {
-            let k = task.series.k_max();
-            format!("the model reads {k} packets of a flow, and it keeps {ELEMENTS_MAX}")
-        }),
-        (bundle.labels().len() > CLASSES_MAX).then(|| {
-            format!("the model has {} labels, and it knows {CLASSES_MAX}", bundle.labels().len())
-        }),
-        others.next().map(|device| {
+        (
+            first.is_some_and(|it| !it.when.terms.is_empty()),
+            format!("task.{name}.when leaves out flows, and it asks about all"),
+        ),
+        (config.policy.rules.is_some(), "policy.rules has rules, which it cannot ask".to_owned()),
+        (series.unit != Unit::Data, "the model counts packets without payload, too".to_owned()),
+        (
+            series.features.union(KEPT) != KEPT,
+            format!(
+                "the model reads {}, and it keeps lengths and times",
+                task.bundle.features().join(", ")
+            ),
+        ),
+        (
+            series.k_max() > ELEMENTS_MAX,
+            format!("the model reads {} packets, and it keeps {ELEMENTS_MAX}", series.k_max()),
+        ),
+        (
+            labels > CLASSES_MAX,
+            format!("the model has {labels} labels, and it numbers {CLASSES_MAX}"),
+        ),
+        (
+            other.is_some(),
             format!(
                 "task {name} runs on the device {}, whose answers may differ from its own; use \
                  native",
-                device.name
-            )
-        }),
-        first
-            .is_some_and(|it| it.cache.is_some())
-            .then(|| "the prefix cache may give other labels; leave cache.prefix out".into()),
+                other.map_or("", |device| &device.name)
+            ),
+        ),
+        (
+            first.is_some_and(|it| it.cache.is_some()),
+            "the prefix cache may give other labels; leave cache.prefix out".to_owned(),
+        ),
     ];
-    reasons.into_iter().flatten().next()
+    reasons.into_iter().find(|(is_so, _)| *is_so).map(|(_, reason)| reason)
 }
 
 /// The task as the kernel asks its network `net`.
-fn of_task(config: &Config, task: &OpenTask, net: Vec<u8>) -> Result<KernelLabels, String> {
+fn of_task(
+    config: &Config,
+    task: &OpenTask,
+    recorded: SeriesShare,
+    net: Vec<u8>,
+) -> Result<KernelLabels, String> {
     let bundle = &task.bundle;
     let depths = task.series.depths.iter().zip(task.series.sure());
     // The one in front of them, where ports name flows, asks nothing.
@@ -102,7 +112,7 @@ fn of_task(config: &Config, task: &OpenTask, net: Vec<u8>) -> Result<KernelLabel
         sure_classes: bundle.labels().len() as u16,
         ports: task.series.ports.iter().map(port).collect(),
         is_ports_first: task.series.is_ports_first(),
-        keeps_collecting: false,
+        keeps_collecting: !recorded.is_none(),
         marks: marks(config, bundle).map_err(refused)?,
         dscp: match config.tag.in_kernel {
             true => dscp_by_class(config, bundle).map_err(refused)?,
@@ -150,8 +160,8 @@ mod tests {
 
     fn of(sets: &[&str]) -> KernelLabels {
         let (config, tasks) = open(sets);
-        assert_eq!(why_not(&config, &tasks, SeriesShare::NONE), None);
-        of_task(&config, &tasks[0], Vec::new()).unwrap()
+        assert_eq!(why_not(&config, &tasks), None);
+        of_task(&config, &tasks[0], SeriesShare::NONE, Vec::new()).unwrap()
     }
 
     /// What the program does with an answer: its class, and whether it decides.
@@ -181,7 +191,7 @@ mod tests {
         ] {
             let (config, tasks) = open(sets);
             let task = &tasks[0];
-            let labels = of_task(&config, task, Vec::new()).unwrap();
+            let labels = of_task(&config, task, SeriesShare::NONE, Vec::new()).unwrap();
             let thresholds = thresholds(&config, &task.bundle).unwrap();
             let sure = task.series.sure();
             let by_model = &sure[1..];
@@ -246,29 +256,24 @@ mod tests {
 
     #[test]
     fn what_the_kernel_cannot_do_has_a_reason() {
-        let why = |sets: &[&str], recorded| {
+        let why = |sets: &[&str]| {
             let (config, tasks) = open(sets);
-            why_not(&config, &tasks, recorded).unwrap_or_default()
+            why_not(&config, &tasks).unwrap_or_default()
         };
         let model = concat!("model.path=", env!("CARGO_MANIFEST_DIR"), "/../../");
         let of = |folder: &str| [model, folder].concat();
         let rules = "policy.rules=office.toml";
-        let second = "task.b.mark={ TLS = 0x10 }";
         for (sets, reason) in [
-            (&["task.a.name=a", second][..], "there are 2 tasks"),
+            (&["task.a.depths=[3]", "task.b.depths=[3]"][..], "there are 2 tasks"),
             (&["task.a.when=protocol = tcp"], "task.a.when leaves out flows"),
             (&[rules], "policy.rules has rules"),
             (&["accel.devices=[\"cpu\"]"], "on the device cpu, whose answers may differ"),
             (&["cache.prefix=3"], "the prefix cache may give other labels"),
             (&[&of("models/app-id-k10")], "counts packets without payload"),
         ] {
-            let why = why(sets, SeriesShare::NONE);
+            let why = why(sets);
             assert!(why.contains(reason), "{sets:?}: {why}");
         }
-        assert!(why(&[], SeriesShare::ALL).contains("records have series"));
-        assert_eq!(why(&[&of("models/iot-family")], SeriesShare::NONE), "");
-        let (config, tasks) = open(&[]);
-        let why = kernel_labels(&config, &tasks, SeriesShare::NONE).unwrap_err();
-        assert_eq!(why, "the model protocol has no network for it");
+        assert_eq!(why(&[&of("models/iot-family")]), "");
     }
 }

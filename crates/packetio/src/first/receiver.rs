@@ -391,6 +391,7 @@ impl Rx for Receiver {
             counted_bytes: counters.counted_bytes,
             forgotten: counters.evicted,
             counts_in_kernel: true,
+            labels_in_kernel: self.has_labels,
             ..self.received
         }
     }
