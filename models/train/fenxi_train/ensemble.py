@@ -9,6 +9,8 @@ import numpy as np
 
 from . import encode, network
 
+STUDENT_STEPS, SMALL_STUDENT_STEPS = 1.5, 4  # as a multiple; a smaller network takes longer to give a larger one's answers
+
 
 class Ensemble:
     """Networks with one encoder."""
@@ -46,5 +48,6 @@ def fit(flows, shape, nets, min_groups, capture_weight, extra, seed=1, foreign=N
     made = [network.fit(first[0], *given, first[1], seed + i, **more) for i in range(nets)]
     if nets == 1 and teacher is None:
         return Ensemble(made)
-    student = dataclasses.replace(shape, steps=shape.steps * 3 // 2, dropout=shape.dropout / 2, smoothing=0.0)
+    steps = int(shape.steps * (SMALL_STUDENT_STEPS if teacher else STUDENT_STEPS))
+    student = dataclasses.replace(shape, steps=steps, dropout=shape.dropout / 2, smoothing=0.0)
     return Ensemble([network.fit(encoder, *given, student, seed + nets, teacher=Ensemble(made), **more)])
