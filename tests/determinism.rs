@@ -12,6 +12,10 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+/// Bundles that the engine runs.
+const SHIPPED: [&str; 5] =
+    ["protocol", "protocol-small", "app-id-k10", "fenxi-cnn-k10", "iot-family"];
+
 /// Labels of flows, by flow id: the label and who decided.
 type Labels = BTreeMap<u64, (Value, Value)>;
 
@@ -139,7 +143,7 @@ fn batches_ring_and_bursts_change_nothing() {
 #[test]
 fn batches_change_nothing_on_the_engine() {
     let engine = ["accel.devices=[\"native\"]", "accel.library=/nowhere"];
-    for model in ["protocol", "app-id-k10", "fenxi-cnn-k10", "iot-family"] {
+    for model in SHIPPED {
         let model = format!("model.path={}", common::root().join("models").join(model).display());
         let replay = |variant: &[&str]| {
             Replay::run(&[common::demo()], &[&engine[..], &[model.as_str()], variant].concat())
@@ -164,7 +168,7 @@ fn the_engine_names_flows_as_onnx_runtime_does_where_it_is_sure() {
         return common::skip(test, "ONNX Runtime (make onnxruntime)");
     }
     for captures in captures(test) {
-        for model in ["protocol", "app-id-k10", "fenxi-cnn-k10", "iot-family"] {
+        for model in SHIPPED {
             let path = common::root().join("models").join(model);
             let path = format!("model.path={}", path.display());
             let replay = |device: &str| {

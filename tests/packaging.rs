@@ -209,7 +209,7 @@ fn the_packages_work_from_where_they_are_unpacked() {
     let demo = package.path("usr/share/fenxi/demo/office.pcap").display().to_string();
     let (code, said) = package.fenxi(&["replay", &demo]);
     assert!(code == 0 && said.contains("TLS 46"), "{code}: {said}");
-    for model in ["protocol", "protocol-int8", "iot-family", "app-id-k10"] {
+    for model in ["protocol", "protocol-int8", "protocol-small", "iot-family", "app-id-k10"] {
         let dir = package.path("usr/share/fenxi/models").join(model).display().to_string();
         let (code, said) = package.fenxi(&["model", "info", &dir]);
         assert_eq!(code, 0, "{said}");

@@ -79,7 +79,7 @@ fn largest(probabilities: &[f64]) -> usize {
     probabilities.iter().position(|&p| p == max).unwrap()
 }
 
-const NETWORKS: [&str; 3] = ["protocol", "app-id-k10", "fenxi-cnn-k10"];
+const NETWORKS: [&str; 4] = ["protocol", "protocol-small", "app-id-k10", "fenxi-cnn-k10"];
 
 fn ranges(name: &str, floats: &Floats<'_>, plan: &Plan) -> Ranges {
     match std::fs::read_to_string(models().join(name).join("ranges.csv")) {

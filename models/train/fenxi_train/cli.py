@@ -110,6 +110,10 @@ def parser():
     p.add_argument("--network", choices=("dense", "cnn"), default="dense")
     p.add_argument("--hidden", type=whole_numbers, default=None, metavar="N,N", help="units of the dense layers")
     p.add_argument("--nets", type=positive, default=3, help="networks that the final one learns from (3); 1: it learns from the flows alone")
+    p.add_argument("--teacher", type=whole_numbers, default=None, metavar="N,N",
+                   help="units of the dense layers of the networks that the final one learns from, if it is smaller")
+    p.add_argument("--own-lengths", type=positive, default=None, metavar="N",
+                   help="commonest lengths that are told apart; the others count as their neighbours, which makes tables small (all)")
     p.add_argument("--steps", type=positive, default=1500)
     p.add_argument("--port-exchange", type=share, default=0.05, help="share of training flows that get no port or a random one (0.05)")
     p.add_argument("--odd-ports", action="append", default=[], metavar="TABLE", help="labelled flows whose ports say nothing; for training only")
@@ -204,15 +208,19 @@ def options_of(args):
 
     if args.ports_first and (args.no_ports or args.hosts):
         raise Refusal(f"--ports-first: leave out {'--no-ports' if args.no_ports else '--hosts'}", USAGE)
-    if args.odd_ports and args.model != "net":
-        raise Refusal("--odd-ports: only a network learns from them; give --model net", USAGE)
+    for option in ("odd_ports", "teacher", "own_lengths"):
+        if getattr(args, option) and args.model != "net":
+            raise Refusal(f"--{option.replace('_', '-')}: only a network learns so; give --model net", USAGE)
     if args.int8 and args.model != "net":
         raise Refusal("--int8: a forest has no 8-bit form; give --model net", USAGE)
     if args.int8 and pathlib.Path(args.int8).absolute() == pathlib.Path(args.out).absolute():
         raise Refusal("--int8: give another folder than --out", USAGE)
+    shape = shape_of(args)
+    teacher = args.teacher and dataclasses.replace(shape, hidden=args.teacher)
     size = forest.Size(trees=args.trees, leaf=args.leaf, random_cuts=args.model == "extra-trees")
     return fit.Options(
-        model="net" if args.model == "net" else "forest", size=size, shape=shape_of(args), nets=args.nets,
+        model="net" if args.model == "net" else "forest", size=size, shape=shape, nets=args.nets,
+        teacher=teacher, own_lengths=args.own_lengths,
         min_groups=args.min_groups, unfamiliar=args.unfamiliar, sureness=args.sureness,
         unfamiliar_ports=args.unfamiliar_ports == "random", near_misses=args.near_misses,
         leave_labels_out=args.leave_labels_out, platforms=tuple(args.platform), hosts=args.hosts,

@@ -5,6 +5,8 @@ messages of exact lengths; other lengths share a category with their neighbours.
 stands the length's value, as how much of each of a few ranges it fills.  Times have ranges that grow threefold;
 a logarithm is avoided, because its vector and scalar forms may round differently.  TCP flags are eight bits.  A
 server's port is a category as well.
+
+A network for small caches has fewer lengths: all but the commonest count as the middle of a fine range.
 """
 
 import dataclasses
@@ -17,6 +19,7 @@ LENGTH_TOP = 1600  # longer packets are merged ones; they count as this long
 LENGTH_EDGES = (0, 64, 128, 256, 512, 1024, LENGTH_TOP)
 TIME_EDGES = (0, 10, 30, 100, 300, 1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 1e8)  # microseconds
 COARSE_EDGES = (1, 20, 40, 64, 100, 160, 256, 400, 640, 1024, 1300, LENGTH_TOP)
+FINE_EDGES = (1, *range(32, 128, 8), *range(128, 256, 16), *range(256, 512, 32), *range(512, LENGTH_TOP, 64), LENGTH_TOP + 1)
 ABSENT = 0  # the category of an element that the flow does not have; its vector is zero
 FLAG_BITS = 8
 PORTS = 65_536
@@ -38,17 +41,18 @@ class Encoder:
     length_categories: dict[str, np.ndarray]  # by feature: category of each length from -LENGTH_TOP to LENGTH_TOP
     port_categories: np.ndarray  # [PORTS]
     port_count: int
+    counts_as: np.ndarray  # the length that each one from -LENGTH_TOP to LENGTH_TOP is taken for
 
     @property
     def category_count(self):
         return max((int(c.max()) + 1 for c in self.length_categories.values()), default=1)
 
     def signed(self, series, feature):
-        """Lengths with their direction, cut to the table: int [flows, k]."""
+        """Lengths with their direction, as the table has them: int [flows, k]."""
         values = series[:, self.input.channel(feature)]
         if feature == "payload_length" and "signed_length" in self.input.features:
             values = values * np.sign(series[:, self.input.channel("signed_length")])
-        return np.clip(values, -LENGTH_TOP, LENGTH_TOP).astype(np.int64)
+        return self.counts_as[np.clip(values, -LENGTH_TOP, LENGTH_TOP).astype(np.int64) + LENGTH_TOP]
 
     def categories(self, series):
         """Categories, int [flows, k, length features]."""
@@ -91,13 +95,17 @@ class Encoder:
         return int("protocol" in self.input.context)
 
 
-def learn(input, series, context, groups, min_groups=2, min_port_flows=2):
-    """The categories of these flows: lengths that stand in enough groups, ports that stand in enough flows."""
+def learn(input, series, context, groups, min_groups=2, min_port_flows=2, own_lengths=None):
+    """The categories of these flows: lengths that stand in enough groups, ports that stand in enough flows.  With
+    `own_lengths` only so many lengths stay apart from their neighbours."""
     groups = np.unique(groups, return_inverse=True)[1]
-    encoder = Encoder(input, {}, np.zeros(PORTS, int), len(UNSEEN_PORTS))
-    for name in ("signed_length", "payload_length"):
-        if name in input.features:
-            encoder.length_categories[name] = length_categories(encoder.signed(series, name), groups, min_groups)
+    encoder = Encoder(input, {}, np.zeros(PORTS, int), len(UNSEEN_PORTS), np.arange(-LENGTH_TOP, LENGTH_TOP + 1))
+    features = [name for name in ("signed_length", "payload_length") if name in input.features]
+    if own_lengths is not None and features:
+        values = np.concatenate([encoder.signed(series, name) for name in features], axis=1)
+        encoder.counts_as = fewer_lengths(values, groups, own_lengths)
+    for name in features:
+        encoder.length_categories[name] = length_categories(encoder.signed(series, name), groups, min_groups)
     for category, (low, high) in enumerate(UNSEEN_PORTS):
         encoder.port_categories[low : high + 1] = category
     if "server_port" in input.context:
@@ -119,12 +127,29 @@ def length_categories(values, groups, min_groups):
     lengths = np.arange(-LENGTH_TOP, LENGTH_TOP + 1)
     table = coarse[np.abs(lengths)] + np.where(lengths < 0, ranges, 0)
     table[LENGTH_TOP] = ABSENT
-    pairs = np.unique(np.stack([values.ravel() + LENGTH_TOP, np.repeat(groups, values.shape[1])]), axis=1)
-    found = np.bincount(pairs[0], minlength=len(lengths))
-    found[LENGTH_TOP] = 0
-    seen = np.where(found >= min_groups)[0]
+    seen = np.where(group_counts(values, groups) >= min_groups)[0]
     table[seen] = 2 * ranges + 1 + np.arange(len(seen))
     return table
+
+
+def group_counts(values, groups):
+    """How many groups have each length from -LENGTH_TOP to LENGTH_TOP; absent elements do not count."""
+    pairs = np.unique(np.stack([values.ravel() + LENGTH_TOP, np.repeat(groups, values.shape[1])]), axis=1)
+    found = np.bincount(pairs[0], minlength=2 * LENGTH_TOP + 1)
+    found[LENGTH_TOP] = 0
+    return found
+
+
+def fewer_lengths(values, groups, own):
+    """For each length itself if it is one of the `own` commonest, else the middle of its fine range.  Common is what
+    many groups have, and of these many elements."""
+    lengths, edges = np.arange(-LENGTH_TOP, LENGTH_TOP + 1), np.array(FINE_EDGES)
+    place = np.maximum(np.searchsorted(edges, np.abs(lengths), side="right"), 1)
+    made = np.sign(lengths) * ((edges[place - 1] + edges[place] - 1) // 2)
+    elements = np.bincount(values.ravel() + LENGTH_TOP, minlength=len(lengths))
+    common = np.lexsort((elements, group_counts(values, groups)))[::-1][:own]
+    made[common] = lengths[common]
+    return made
 
 
 def coarse_only(categories):

@@ -22,6 +22,8 @@ class Options:
     foreign: data.Flows | None = None  # further flows, for training only
     ports_first: bool = False  # ports name a flow at once, and answers may contradict them
     nets: int = 3
+    teacher: Shape | None = None  # of the networks that teach, if they have another shape
+    own_lengths: int | None = None  # lengths that keep a code each; None: all
     min_groups: int = 2  # groups of flows in which a length must occur to be a category of its own
     capture_weight: float = 0.5  # a flow's weight is its group's size to the power of minus this
     unfamiliar: float = 0.2  # share of made-up flows of the outlier class
@@ -84,7 +86,8 @@ def trained(flows, options, seed=None):
         others = dataclasses.replace(others.take(np.where(others.counts >= flows.input.depths[0])[0]), input=flows.input)
     if options.model == "forest":
         return forest.fit(usable, options.size, extra, others, options.seed)
-    return ensemble.fit(usable, options.shape, options.nets, options.min_groups, options.capture_weight, extra, options.seed, others)
+    return ensemble.fit(usable, options.shape, options.nets, options.min_groups, options.capture_weight, extra, options.seed, others,
+                        options.teacher, options.own_lengths)
 
 
 def form(made, temperatures, name):

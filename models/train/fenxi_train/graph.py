@@ -120,6 +120,7 @@ def elements(graph, net, shared):
         if feature in lengths:
             i, codes = lengths.index(feature), encoder.length_codes(feature)
             table = np.concatenate([net.weights[f"vectors{i}"][encoder.length_categories[feature]], codes], axis=1)
+            table = table[encoder.counts_as + encode.LENGTH_TOP]
             parts.append(graph.add("Gather", f"{feature}_code", graph.constant(f"{feature}_table", table), value))
             order += [*range(i * shape.vector, (i + 1) * shape.vector)]
             width = codes.shape[1]

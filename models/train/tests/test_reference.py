@@ -16,7 +16,7 @@ from fenxi_train.errors import Refusal
 from fenxi_train.network import softmax
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-NETWORKS = ("protocol", "app-id-k10", "fenxi-cnn-k10")
+NETWORKS = ("protocol", "protocol-small", "app-id-k10", "fenxi-cnn-k10")
 FOREST, EIGHT_BITS = "iot-family", ("protocol-int8", "app-id-k10-int8")
 LAB = [ROOT / "models/train/lab" / name for name in ("odd_train.csv.gz", "odd_judge.csv.gz")]
 ROWS = 100_000

@@ -42,9 +42,10 @@ fn golden_rows(bundle: &Bundle) -> Vec<(Vec<f32>, Vec<f32>)> {
     golden.inputs.iter().cloned().zip(golden.contexts.iter().cloned()).collect()
 }
 
-/// Three networks in integers, trees, and a network in floats.
-const TAKEN: [&str; 5] = [
+/// Four networks in integers, trees, and a network in floats.
+const TAKEN: [&str; 6] = [
     "models/protocol",
+    "models/protocol-small",
     "models/app-id-k10",
     "models/fenxi-cnn-k10",
     "models/iot-family",

@@ -2,7 +2,8 @@ use super::*;
 use crate::tests::{model, models, random};
 use crate::{Answer, Isa, Network, Shape};
 
-const BUNDLES: [&str; 4] = ["protocol", "app-id-k10", "fenxi-cnn-k10", "iot-family"];
+const BUNDLES: [&str; 5] =
+    ["protocol", "protocol-small", "app-id-k10", "fenxi-cnn-k10", "iot-family"];
 
 fn ranges(name: &str) -> Option<Ranges> {
     let text = std::fs::read_to_string(models().join(name).join("ranges.csv")).ok()?;

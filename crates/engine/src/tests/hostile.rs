@@ -3,8 +3,15 @@
 
 use super::*;
 
-const BUNDLES: [&str; 6] =
-    ["protocol", "protocol-int8", "app-id-k10", "app-id-k10-int8", "fenxi-cnn-k10", "iot-family"];
+const BUNDLES: [&str; 7] = [
+    "protocol",
+    "protocol-int8",
+    "protocol-small",
+    "app-id-k10",
+    "app-id-k10-int8",
+    "fenxi-cnn-k10",
+    "iot-family",
+];
 
 /// Compiles, and answers with classes that there are.
 fn attacked(model: &[u8], ranges: Option<&Ranges>) -> Result<(), crate::Error> {
