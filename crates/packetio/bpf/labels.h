@@ -256,7 +256,9 @@ __noinline int collect(struct series *series, struct entry *entry, struct arrive
 	__u64 common = us | tag_of(version) | (arrived->from_high ? ELEMENT_FROM_HIGH : 0);
 	__u64 ends = (arrived->marks & TCP_FIN ? ELEMENT_FIN : 0) | (arrived->marks & TCP_RST ? ELEMENT_RST : 0);
 	for (__u32 i = 0; i < ELEMENTS_MAX; i++) {
-		__u32 at = first + i, length = arrived->full;
+		__u64 at = first + i;
+		__u32 length = arrived->full;
+		OWN(at); // Else the compiler counts with a pointer, whose bound the verifier does not see.
 		if (i >= claimed || at >= ELEMENTS_MAX)
 			break;
 		__u64 of_last = 0;

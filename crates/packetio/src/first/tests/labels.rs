@@ -16,7 +16,7 @@ fn labels() -> KernelLabels {
         least: vec![0; 4],
         sure_classes: 4,
         ports: Vec::new(),
-        is_ports_first: false,
+        is_ports_first: true,
         keeps_collecting: false,
         marks: None,
         dscp: Vec::new(),
