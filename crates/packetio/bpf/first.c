@@ -20,6 +20,7 @@
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
+#include <linux/in6.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -364,7 +365,13 @@ static __always_inline int send_with(struct __sk_buff *skb, struct packet *packe
 // The same with one that was parsed. `how`: flags of the record, or BEGINS.
 PART int send_up(struct __sk_buff *skb, struct packet *packet, __u32 how)
 {
-	return packet ? send_with(skb, packet, SHORT_FRAME, how | IS_PARSED) : 0;
+	if (!packet)
+		return 0;
+#ifdef LABELS
+	if (packet->is_odd)
+		return send_with(skb, packet, LONG_FRAME, how | IS_PARSED);
+#endif
+	return send_with(skb, packet, SHORT_FRAME, how | IS_PARSED);
 }
 
 // Sends up a packet that was not parsed. `flags` is 0, or `IS_UDP`.
@@ -565,7 +572,50 @@ static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v
 	return found;
 }
 
-#define CUT 1000 // the headers may lie outside of the linear part
+#define CUT 1000      // the headers may lie outside of the linear part
+#define EXTENDED 2000 // IPv6 with extension headers; its offset is added
+
+#ifdef LABELS
+static __always_inline int is_extension(__u8 next)
+{
+	const __u64 extensions = 1ull << IPPROTO_HOPOPTS | 1ull << IPPROTO_ROUTING | 1ull << IPPROTO_FRAGMENT | 1ull << IPPROTO_DSTOPTS;
+	return next < 64 && extensions >> next & 1;
+}
+
+#define EXTENSIONS_MAX 4
+
+// An IPv6 packet at `at` with extension headers: user space labels its flow.
+__noinline int look_behind(struct __sk_buff *skb, __u32 at, int is_egress)
+{
+	__u8 ip[40], next, header[20];
+	__u32 end = at + sizeof(ip);
+	if (bpf_skb_load_bytes(skb, at, ip, sizeof(ip)))
+		goto other;
+	next = ip[6];
+	for (int i = 0; i < EXTENSIONS_MAX && is_extension(next); i++) {
+		if (bpf_skb_load_bytes(skb, end, header, 8))
+			goto other;
+		if (next == IPPROTO_FRAGMENT && be16(header + 2) & 0xfff8)
+			goto other; // not the first one
+		end += next == IPPROTO_FRAGMENT ? 8 : 8 * (header[1] + 1);
+		next = header[0];
+	}
+	int is_tcp = next == IPPROTO_TCP;
+	__u32 length = be16(ip + 4) + sizeof(ip);
+	if ((!is_tcp && next != IPPROTO_UDP) || bpf_skb_load_bytes(skb, end, header, is_tcp ? 20 : 8))
+		goto other;
+	struct l4 l4 = parse_l4(header, is_tcp);
+	if (!l4.header || length < end - at + l4.header || at + length > skb->len)
+		goto other;
+	__u64 words[4];
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		words[i] = be32(ip + 20 - 4 * i) | (__u64)be32(ip + 36 - 4 * i) << 32;
+	return plain(skb, words, 1, is_tcp, l4, length, end - at + l4.header, is_egress, 1);
+other:
+	return send_other(skb, skb->gso_size, 0);
+}
+#endif
 
 // Parses a packet and deals with it, unless it is `CUT`.
 static __noinline int look(struct __sk_buff *skb, int is_egress)
@@ -621,6 +671,10 @@ static __noinline int look(struct __sk_buff *skb, int is_egress)
 			return CUT;
 		__u32 payload = be16(ip + 4);
 		int is_tcp = ip[6] == IPPROTO_TCP;
+#ifdef LABELS
+		if (ip[0] >> 4 == 6 && is_extension(ip[6]))
+			return EXTENDED + at;
+#endif
 		if (ip[0] >> 4 != 6 || (!is_tcp && ip[6] != IPPROTO_UDP))
 			goto other;
 		if (is_tcp ? ip + 60 > end : ip + 48 > end)
@@ -645,6 +699,8 @@ static __always_inline int see(struct __sk_buff *skb, int is_egress)
 	if (found == CUT && bpf_skb_pull_data(skb, skb->len < SHORT_FRAME ? skb->len : SHORT_FRAME) == 0)
 		found = look(skb, is_egress);
 #ifdef LABELS
+	if (found >= EXTENDED)
+		found = look_behind(skb, found - EXTENDED, is_egress);
 	if (found == IS_DUE) {
 		label(skb);
 		return GO_ON;

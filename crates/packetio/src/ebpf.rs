@@ -43,8 +43,10 @@ pub(crate) fn load_error(error: Cause<'_>) -> Option<(&io::Error, Option<String>
 
 fn last_lines(log: &str) -> Option<String> {
     const LINES: usize = 3;
-    // The line of counts at the end gives no reason.
-    let is_reason = |line: &&str| !line.is_empty() && !line.starts_with("processed ");
+    // The lines of counts at the end give no reason.
+    let counts = ["processed ", "verification time ", "stack depth "];
+    let is_count = |line: &str| counts.iter().any(|it| line.starts_with(it));
+    let is_reason = |line: &&str| !line.is_empty() && !is_count(line);
     let lines: Vec<&str> = log.lines().map(str::trim).filter(is_reason).collect();
     let last = &lines[lines.len().saturating_sub(LINES)..];
     (!last.is_empty()).then(|| last.join(" | "))
