@@ -67,29 +67,35 @@ fn thousands(number: usize) -> String {
     }
 }
 
-fn network(integers: &Integers) -> Result<Vec<u8>, Error> {
-    let Integers { places, elements, codes, context, first, hidden, output, .. } = integers;
+/// Tables of a dense layer 0: of the places, and of the context, each with its look-up.
+type Tables<'a> = (&'a [i16], &'a [(Option<usize>, Vec<i16>)]);
+
+/// Layer 0, unless the network is larger than the kernel's shapes, or has other layers.
+fn checked(integers: &Integers) -> Result<Tables<'_>, Error> {
+    let Integers { places, elements, context, first, hidden, output, .. } = integers;
     let Kind::Dense { tables, context: contexts } = &first.kind else {
         return refused("a convolution");
     };
-    if hidden.iter().any(|layer| layer.taps != 1) || first.top != WORD_MAX {
-        return refused("a convolution");
-    }
     let weights = hidden.iter().map(|layer| layer.weights.len()).sum::<usize>();
     at_most(weights + output.weights.len(), MULTIPLICATIONS, "multiplications")?;
     at_most(*places, PLACES, "elements")?;
     at_most(elements.row_of.len(), LENGTHS, "lengths that differ")?;
-    at_most(first.width, WIDTH, "activations of the first layer")?;
+    let widest = hidden.iter().map(|layer| layer.outputs).fold(first.width, usize::max);
+    at_most(widest, WIDTH, "activations of a layer")?;
     at_most(hidden.len() + 2, LAYERS + 1, "layers")?;
     at_most(output.classes, CLASSES, "classes")?;
     at_most(contexts.len(), CONTEXTS, "tables of the context")?;
-    if *context != 0 && *context != 2 {
-        return refused("a context other than protocol and server's port");
+    match context {
+        0 | 2 => Ok((tables, contexts)),
+        _ => refused("a context other than protocol and server's port"),
     }
+}
 
+fn network(integers: &Integers) -> Result<Vec<u8>, Error> {
+    let (tables, contexts) = checked(integers)?;
+    let Integers { places, elements, codes, first, hidden, output, .. } = integers;
     let mut blocks = Blocks(vec![0; BLOCK]);
-    let mut tables = tables.clone();
-    tables.extend(absent(&tables, integers));
+    let tables = [tables, &absent(tables, integers)].concat();
     let (of_places, shift) = blocks.words(&tables, first.width);
     let lookup = |lookup: Option<usize>| lookup.map(|i| &integers.lookups[i]);
     let mut functions = vec![];
@@ -121,7 +127,6 @@ fn network(integers: &Integers) -> Result<Vec<u8>, Error> {
     let mut inputs = first.width;
     let mut words = vec![];
     for layer in hidden {
-        at_most(layer.outputs, WIDTH, "activations of a layer")?;
         net.layer(inputs, layer, &mut words);
         inputs = layer.outputs;
     }
@@ -162,20 +167,18 @@ fn last(output: &Output) -> Hidden {
 struct Blocks(Vec<u8>);
 
 impl Blocks {
-    /// Adds rows, each padded to a power of two of bytes, so that none reaches over the end of a
-    /// block; the position of the first, and the power.
-    fn rows(&mut self, rows: impl ExactSizeIterator<Item = Vec<u8>>) -> (u32, u32) {
-        let (mut at, mut bytes) = (self.0.len(), 0);
+    /// Adds rows of one length, each padded to a power of two of bytes, so that none reaches over
+    /// the end of a block; the position of the first, and the power.
+    fn rows(&mut self, rows: impl Iterator<Item = Vec<u8>>) -> (u32, u32) {
+        let (mut at, mut bytes) = (None, size_of::<u64>());
         for row in rows {
-            bytes = row.len().next_power_of_two().max(size_of::<u64>());
-            if self.0.len() % bytes != 0 {
-                self.0.resize(self.0.len().next_multiple_of(bytes), 0);
-                at = self.0.len();
-            }
-            self.0.extend(&row);
+            bytes = row.len().next_power_of_two().max(bytes);
             self.0.resize(self.0.len().next_multiple_of(bytes), 0);
+            at.get_or_insert(self.0.len());
+            self.0.extend(&row);
         }
-        (at as u32, bytes.ilog2())
+        self.0.resize(self.0.len().next_multiple_of(bytes), 0);
+        (at.unwrap_or(0) as u32, bytes.ilog2())
     }
 
     /// Adds rows of layer 0, four numbers to a word.

@@ -73,8 +73,9 @@ struct net {
 	__u32 layers; // behind layer 0; the last makes scores
 	__s32 low;    // the lengths of `codes`; others count as the nearest
 	__s32 high;
-	__u32 tables;      // position of place 0's rows, one per code; behind the last place one row for
-			   // each number of elements: the sum of the rows of the places without one
+	// Position of place 0's rows, one per code. Behind the last place there is a row for each number
+	// of elements: the sum of the rows of the places behind them.
+	__u32 tables;
 	__u32 table_bytes; // of a place
 	__u32 shift;       // log2 of a row's bytes
 	__u32 contexts;

@@ -68,7 +68,7 @@ pub(super) fn forest(forest: &Forest) -> Result<Vec<u8>, Error> {
     head.u32(classes.div_ceil(CHUNK));
     head.padded(TREES, at.iter().map(|&at| (at as u32).to_ne_bytes()));
     for at in exponentials_at {
-        head.u32(exponentials as usize + (at / sums << exponentials_shift));
+        head.u32(exponentials as usize + ((at / sums) << exponentials_shift));
     }
     Ok(blocks.bytes(&head))
 }
