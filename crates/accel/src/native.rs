@@ -144,9 +144,6 @@ pub fn native_takes(bundle: &Bundle) -> Result<(), OpenError> {
 /// Why it is none for the kernel.
 pub fn kernel_net(bundle: &Bundle) -> Result<Vec<u8>, String> {
     let refused = |what: &str| Err(format!("the kernel does not take {what}"));
-    if bundle.unit() != "data" {
-        return refused("packets without payload");
-    }
     if !KERNEL_FEATURES.starts_with(&bundle.features().iter().map(|it| &**it).collect::<Vec<_>>()) {
         return refused(&format!("the features {}", bundle.features().join(", ")));
     }
@@ -154,7 +151,11 @@ pub fn kernel_net(bundle: &Bundle) -> Result<Vec<u8>, String> {
         return refused(&format!("the context {}", bundle.context().join(", ")));
     }
     let model = bundle.read_model().map_err(|error| error.to_string())?;
-    engine::kernel(&model, bundle.ranges()).map_err(|error| error.to_string())
+    let net = engine::kernel(&model, bundle.ranges()).map_err(|error| error.to_string())?;
+    match bundle.unit() {
+        "data" => Ok(net),
+        _ => refused("packets without payload"),
+    }
 }
 
 /// What a row of the bundle's model takes by itself, in ns, with warm tables.

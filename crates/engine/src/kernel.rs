@@ -26,6 +26,7 @@ const CLASSES: usize = 64;
 const CONTEXTS: usize = 2;
 const BLOCK: usize = 65_536;
 const ROW: usize = 256;
+const LAYER_BYTES: usize = 16 + WIDTH * (size_of::<i64>() + size_of::<u32>());
 
 /// Compiles a network for the kernel. It gives the same answers there, to the bit. Its context, if
 /// it has one, is the IP protocol and the server's port, in this order.
@@ -66,42 +67,50 @@ fn thousands(number: usize) -> String {
     }
 }
 
-fn network(integers: &Integers) -> Result<Vec<u8>, Error> {
-    let Integers { places, elements, codes, context, first, hidden, output, .. } = integers;
+/// Tables of a dense layer 0: of the places, and of the context, each with its look-up.
+type Tables<'a> = (&'a [i16], &'a [(Option<usize>, Vec<i16>)]);
+
+/// Layer 0, unless the network is larger than the kernel's shapes, or has other layers.
+fn checked(integers: &Integers) -> Result<Tables<'_>, Error> {
+    let Integers { places, elements, context, first, hidden, output, .. } = integers;
     let Kind::Dense { tables, context: contexts } = &first.kind else {
         return refused("a convolution");
     };
-    if hidden.iter().any(|layer| layer.taps != 1) || first.top != WORD_MAX {
-        return refused("a convolution");
-    }
     let weights = hidden.iter().map(|layer| layer.weights.len()).sum::<usize>();
     at_most(weights + output.weights.len(), MULTIPLICATIONS, "multiplications")?;
     at_most(*places, PLACES, "elements")?;
     at_most(elements.row_of.len(), LENGTHS, "lengths that differ")?;
-    at_most(first.width, WIDTH, "activations of the first layer")?;
+    let widest = hidden.iter().map(|layer| layer.outputs).fold(first.width, usize::max);
+    at_most(widest, WIDTH, "activations of a layer")?;
     at_most(hidden.len() + 2, LAYERS + 1, "layers")?;
     at_most(output.classes, CLASSES, "classes")?;
     at_most(contexts.len(), CONTEXTS, "tables of the context")?;
-    if *context != 0 && *context != 2 {
-        return refused("a context other than protocol and server's port");
+    match context {
+        0 | 2 => Ok((tables, contexts)),
+        _ => refused("a context other than protocol and server's port"),
     }
+}
 
+fn network(integers: &Integers) -> Result<Vec<u8>, Error> {
+    let (tables, contexts) = checked(integers)?;
+    let Integers { places, elements, codes, first, hidden, output, .. } = integers;
     let mut blocks = Blocks(vec![0; BLOCK]);
-    let (of_places, shift) = blocks.words(tables, first.width, *places * *codes);
+    let tables = [tables, &absent(tables, integers)].concat();
+    let (of_places, shift) = blocks.words(&tables, first.width);
     let lookup = |lookup: Option<usize>| lookup.map(|i| &integers.lookups[i]);
-    let mut tables = vec![];
+    let mut functions = vec![];
     for (of, rows) in contexts {
         let numbers = blocks.numbers(lookup(*of));
-        let (at, shift) = blocks.words(rows, first.width, rows.len() / first.width);
-        tables.push([numbers[0], numbers[1], numbers[2], at, shift]);
+        let (at, shift) = blocks.words(rows, first.width);
+        functions.push([numbers[0], numbers[1], numbers[2], at, shift]);
     }
-    tables.resize(CONTEXTS, [0; 5]);
+    functions.resize(CONTEXTS, [0; 5]);
     let numbers = blocks.numbers(lookup(output.lookup));
     let scores = output.scores.chunks_exact(output.classes);
     let (at, score_shift) = blocks.rows(
         scores.map(|row| row.iter().flat_map(|score| score.to_ne_bytes()).collect::<Vec<u8>>()),
     );
-    tables.push([numbers[0], numbers[1], numbers[2], at, score_shift]);
+    functions.push([numbers[0], numbers[1], numbers[2], at, score_shift]);
 
     let mut net = Numbers::head(false, *places, output.classes);
     net.u32(first.width.div_ceil(CHUNK));
@@ -112,21 +121,34 @@ fn network(integers: &Integers) -> Result<Vec<u8>, Error> {
     net.u32(codes << shift);
     net.u32(shift as usize);
     net.u32(contexts.len());
-    tables.iter().flatten().for_each(|&number| net.u32(number as usize));
+    functions.iter().flatten().for_each(|&number| net.u32(number as usize));
     net.padded(PLACES + 1, output.temperatures.iter().map(|&it| i32::from(it).to_ne_bytes()));
     net.padded(LENGTHS, elements.row_of.iter().map(|row| row.to_ne_bytes()));
     let mut inputs = first.width;
     let mut words = vec![];
     for layer in hidden {
-        at_most(layer.outputs, WIDTH, "activations of a layer")?;
-        net.layer(inputs, layer, [0, WORD_MAX.into()], &mut words);
+        net.layer(inputs, layer, &mut words);
         inputs = layer.outputs;
     }
-    net.layer(inputs, &last(output), [i32::MIN, i32::MAX], &mut words);
-    net.0.resize(net.0.len() + (LAYERS - 1 - hidden.len()) * (6 + 2 * WIDTH) * 4, 0);
+    net.layer(inputs, &last(output), &mut words);
+    net.0.resize(net.0.len() + (LAYERS - 1 - hidden.len()) * LAYER_BYTES, 0);
     at_most(2 * words.len(), 2 * WEIGHTS, "multiplications, layers being padded")?;
     net.padded(WEIGHTS, words.iter().map(|word| word.to_ne_bytes()));
     Ok(blocks.bytes(&net))
+}
+
+/// For each number of elements, the sum of the rows of the places behind them.
+fn absent(tables: &[i16], integers: &Integers) -> Vec<i16> {
+    let Integers { places, codes, elements, first, .. } = integers;
+    let code = elements.row(0.0);
+    let mut sums = vec![0; (*places + 1) * first.width];
+    for place in (0..*places).rev() {
+        for i in 0..first.width {
+            let of_place = tables[(place * codes + code) * first.width + i];
+            sums[place * first.width + i] = sums[(place + 1) * first.width + i] + of_place;
+        }
+    }
+    sums
 }
 
 /// The last layer as one between activations; its scores come behind it.
@@ -145,29 +167,26 @@ fn last(output: &Output) -> Hidden {
 struct Blocks(Vec<u8>);
 
 impl Blocks {
-    /// Adds rows, each padded to a power of two of bytes, so that none reaches over the end of a
-    /// block; the position of the first, and the power.
-    fn rows(&mut self, rows: impl ExactSizeIterator<Item = Vec<u8>>) -> (u32, u32) {
-        let (mut at, mut bytes) = (self.0.len(), 0);
+    /// Adds rows of one length, each padded to a power of two of bytes, so that none reaches over
+    /// the end of a block; the position of the first, and the power.
+    fn rows(&mut self, rows: impl Iterator<Item = Vec<u8>>) -> (u32, u32) {
+        let (mut at, mut bytes) = (None, size_of::<u64>());
         for row in rows {
-            bytes = row.len().next_power_of_two().max(size_of::<u64>());
-            if self.0.len() % bytes != 0 {
-                self.0.resize(self.0.len().next_multiple_of(bytes), 0);
-                at = self.0.len();
-            }
-            self.0.extend(&row);
+            bytes = row.len().next_power_of_two().max(bytes);
             self.0.resize(self.0.len().next_multiple_of(bytes), 0);
+            at.get_or_insert(self.0.len());
+            self.0.extend(&row);
         }
-        (at as u32, bytes.ilog2())
+        self.0.resize(self.0.len().next_multiple_of(bytes), 0);
+        (at.unwrap_or(0) as u32, bytes.ilog2())
     }
 
     /// Adds rows of layer 0, four numbers to a word.
-    fn words(&mut self, numbers: &[i16], width: usize, rows: usize) -> (u32, u32) {
+    fn words(&mut self, numbers: &[i16], width: usize) -> (u32, u32) {
         let word = |four: &[i16]| {
             four.iter().rev().fold(0, |word: i64, &it| (word << 16).wrapping_add(it.into()))
         };
-        self.rows((0..rows).map(|row| {
-            let row = &numbers[row * width..][..width];
+        self.rows(numbers.chunks_exact(width).map(|row| {
             let mut bytes: Vec<u8> =
                 row.chunks(4).flat_map(|four| word(four).to_ne_bytes()).collect();
             bytes.resize(2 * width.next_multiple_of(CHUNK), 0);
@@ -226,7 +245,7 @@ impl Numbers {
     }
 
     /// A layer, whose weights join the others' in `words`.
-    fn layer(&mut self, inputs: usize, of: &Hidden, [low, high]: [i32; 2], words: &mut Vec<u64>) {
+    fn layer(&mut self, inputs: usize, of: &Hidden, words: &mut Vec<u64>) {
         let (chunks, groups) = (inputs.div_ceil(CHUNK), of.outputs.div_ceil(GROUP));
         let weight = |input: usize, output: usize| match input < inputs && output < of.outputs {
             true => i64::from(of.weights[input * of.outputs + output]),
@@ -244,9 +263,7 @@ impl Numbers {
                 }
             }
         }
-        self.i32(low);
-        self.i32(high);
-        self.padded(WIDTH, of.bias.iter().map(|bias| bias.to_ne_bytes()));
+        self.padded(WIDTH, of.bias.iter().map(|&bias| i64::from(bias).to_ne_bytes()));
         self.padded(WIDTH, of.shifts.iter().map(|shift| shift.to_ne_bytes()));
     }
 }

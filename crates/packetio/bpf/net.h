@@ -49,15 +49,13 @@ struct table {
 	__u32 shift;   // log2 of a row's bytes
 };
 
-// Each output: clamp((Σ input·weight + bias) >> shift, low, high).
+// Each output: (Σ input·weight + bias) >> shift; between layers an activation, from 0 to 4095.
 struct layer {
 	__u32 weights;     // where in `net.weights` it begins
 	__u32 chunks;      // of inputs
 	__u32 groups;      // of outputs
 	__u32 group_words; // words of a group: chunk by chunk, input by input, `GROUP` outputs
-	__s32 low;
-	__s32 high;
-	__s32 bias[WIDTH];
+	__s64 bias[WIDTH];
 	__u32 shift[WIDTH];
 };
 
@@ -75,7 +73,9 @@ struct net {
 	__u32 layers; // behind layer 0; the last makes scores
 	__s32 low;    // the lengths of `codes`; others count as the nearest
 	__s32 high;
-	__u32 tables;      // position of place 0's rows, one per code
+	// Position of place 0's rows, one per code. Behind the last place there is a row for each number
+	// of elements: the sum of the rows of the places behind them.
+	__u32 tables;
 	__u32 table_bytes; // of a place
 	__u32 shift;       // log2 of a row's bytes
 	__u32 contexts;
@@ -139,7 +139,11 @@ struct scratch {
 	__u32 keys[32]; // KEYS, as a power of two
 	// What the layers of even and of odd numbers read. A power of two, for the compiler joins
 	// indices by `|`, and then the verifier rounds them up to one.
-	__s32 numbers[2][128];
+	union {
+		__u64 words[32];
+		__u16 numbers[128];
+	} activations[2];
+	__s32 scores[128];
 };
 
 struct {
@@ -223,15 +227,30 @@ __noinline int add_row(const struct row *row, struct row *sums, __u32 chunks)
 	return 1;
 }
 
-// Layer 0: adds a row for each element and each number of the context.
+#define LANES(number) (0x0001000100010001ull * (number))
+
+// Four sums of layer 0, bounded from 0 to 4095.
+static __always_inline __u64 activations_of(__u64 sums)
+{
+	// Now no lane borrows from the next.
+	__u64 biased = sums + LANES(0x8000);
+	__u64 is_positive = biased >> 15 & LANES(1);
+	__u64 numbers = biased & LANES(0x7fff) & is_positive * 0xffff;
+	__u64 is_over = (numbers + LANES(0x7fff - 4095)) >> 15 & LANES(1);
+	return (numbers | is_over * 0xffff) & LANES(4095);
+}
+
+// Layer 0: adds a row for each element, one for those that are not there, and one for each number
+// of the context.
 static __always_inline int first_layer(void *blocks, const struct net *net,
 				       const struct question *question, struct scratch *scratch)
 {
+	__u32 places = net->head.places, elements = at_most(question->elements, places);
 	UNROLL
 	for (int i = 0; i < WIDTH / 4; i++)
 		scratch->sums.words[i] = 0;
 	KEEP_LOOP
-	for (__u32 p = 0; p < PLACES && p < net->head.places; p++) {
+	for (__u32 p = 0; p < PLACES && p < elements; p++) {
 		__s64 length = at_most(at_least(question->lengths[p], net->low), net->high);
 		__u32 code = net->codes[(length - net->low) & (LENGTHS - 1)];
 		__u32 at = net->tables + p * net->table_bytes + (code << net->shift);
@@ -239,42 +258,55 @@ static __always_inline int first_layer(void *blocks, const struct net *net,
 		if (!row || !add_row(row, &scratch->sums, net->chunks))
 			return 0;
 	}
+	__u32 at = net->tables + places * net->table_bytes + (elements << net->shift);
+	const struct row *row = find(blocks, at, 8);
+	if (!row || !add_row(row, &scratch->sums, net->chunks))
+		return 0;
 	KEEP_LOOP
 	for (__u32 i = 0; i < CONTEXTS && i < net->contexts; i++) {
-		const struct row *row = row_of(blocks, &net->context[i], question);
+		row = row_of(blocks, &net->context[i], question);
 		if (!row || !add_row(row, &scratch->sums, net->chunks))
 			return 0;
 	}
-	KEEP_LOOP
-	for (__u32 i = 0; i < WIDTH / 4 && i < CHUNK / 4 * net->chunks; i++) {
-		__u64 sum = scratch->sums.words[i];
-		UNROLL
-		for (int lane = 0; lane < 4; lane++) {
-			__s64 number = (__s64)(sum << 48) >> 48;
-			sum = (__s64)(sum - number) >> 16;
-			scratch->numbers[0][4 * i + lane] = at_most(at_least(number, 0), 4095);
-		}
-	}
+	UNROLL
+	for (int i = 0; i < WIDTH / 4; i++)
+		scratch->activations[0].words[i] = activations_of(scratch->sums.words[i]);
 	return 1;
 }
 
-// Two outputs out of their word.
-static __always_inline void put(const struct layer *layer, __u32 output, __u64 sums, __s32 *to)
+// An output out of half a word.
+static __always_inline __s64 output_of(const struct layer *layer, __u32 output, __s64 sum)
+{
+	return (sum + layer->bias[output]) >> layer->shift[output];
+}
+
+// Two outputs as activations.
+static __always_inline void put(const struct layer *layer, __u32 output, __u64 sums, __u16 *to)
 {
 	__s64 low = (__s64)(sums << 32) >> 32, high = (__s64)(sums - low) >> 32;
-	low = (low + layer->bias[output]) >> (layer->shift[output] & 31);
-	high = (high + layer->bias[output + 1]) >> (layer->shift[output + 1] & 31);
-	to[output] = at_most(at_least(low, layer->low), layer->high);
-	to[output + 1] = at_most(at_least(high, layer->low), layer->high);
+	to[output] = at_most(at_least(output_of(layer, output, low), 0), 4095);
+	to[output + 1] = at_most(at_least(output_of(layer, output + 1, high), 0), 4095);
+}
+
+// Two outputs of the last layer, as scores.
+static __always_inline void score(const struct layer *layer, __u32 output, __u64 sums, __s32 *to)
+{
+	__s64 low = (__s64)(sums << 32) >> 32, high = (__s64)(sums - low) >> 32;
+	to[output] = output_of(layer, output, low);
+	to[output + 1] = output_of(layer, output + 1, high);
 }
 
 // A group of a layer's outputs.
 __noinline int group(const struct net *net, struct scratch *scratch, __u32 number, __u32 g)
 {
-	if (!net || !scratch || number >= LAYERS || g >= WIDTH / GROUP)
+	if (!net || !scratch)
 		return 0;
+	number &= 3; // so that the verifier knows bounds, within which all indices are in `net`
+	g &= 15;
+	HIDE(number);
+	HIDE(g);
 	const struct layer *layer = &net->layer[number];
-	const __u32 *from = (const __u32 *)scratch->numbers[number & 1];
+	const __u16 *from = scratch->activations[number & 1].numbers;
 	__u64 a = 0, b = 0, c = 0, d = 0;
 	__u32 at = layer->weights + g * layer->group_words;
 	KEEP_LOOP
@@ -295,7 +327,14 @@ __noinline int group(const struct net *net, struct scratch *scratch, __u32 numbe
 			asm volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d)::"memory");
 		}
 	}
-	__s32 *to = scratch->numbers[~number & 1];
+	if (number + 1 == net->layers) {
+		score(layer, g * GROUP, a, scratch->scores);
+		score(layer, g * GROUP + 2, b, scratch->scores);
+		score(layer, g * GROUP + 4, c, scratch->scores);
+		score(layer, g * GROUP + 6, d, scratch->scores);
+		return 1;
+	}
+	__u16 *to = scratch->activations[~number & 1].numbers;
 	put(layer, g * GROUP, a, to);
 	put(layer, g * GROUP + 2, b, to);
 	put(layer, g * GROUP + 4, c, to);
@@ -361,7 +400,7 @@ __noinline int walk(const struct block *block, const struct scratch *scratch, __
 static __always_inline __s64 shares(void *blocks, const struct forest *forest,
 				    const struct question *question, struct scratch *scratch)
 {
-	__s32 *exponentials = scratch->numbers[0];
+	__s32 *exponentials = scratch->scores;
 	__u32 depth = depth_of(question, forest->head.places);
 	__u32 position = forest->exponentials[depth], number = position / BLOCK;
 	const struct block *block = bpf_map_lookup_elem(blocks, &number);
@@ -429,7 +468,7 @@ static __always_inline __s64 ask_net(void *blocks, const struct net *net,
 		for (__u32 g = 0; g < WIDTH / GROUP && g < net->layer[i].groups; g++)
 			group(net, scratch, i, g);
 	}
-	return softmax(blocks, net, question, scratch->numbers[net->layers & 1]);
+	return softmax(blocks, net, question, scratch->scores);
 }
 
 // Asks the network: class | confidence in Q15 << 16 | generation << 32, or -1 if there is none.

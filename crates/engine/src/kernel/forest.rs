@@ -51,7 +51,7 @@ pub(super) fn forest(forest: &Forest) -> Result<Vec<u8>, Error> {
         blocks.0.extend(nodes.flat_map(u64::to_ne_bytes));
     }
     let leaves: Vec<i16> = leaves.into_iter().map(i16::from).collect();
-    let (steps, shift) = blocks.words(&leaves, classes, leaves.len() / classes);
+    let (steps, shift) = blocks.words(&leaves, classes);
     let (exponentials_at, exponentials) = exponentials(forest)?;
     let sums = forest.steps_max() + 1;
     at_most(sums, BLOCK / size_of::<f32>(), "sums of steps")?;
@@ -68,7 +68,7 @@ pub(super) fn forest(forest: &Forest) -> Result<Vec<u8>, Error> {
     head.u32(classes.div_ceil(CHUNK));
     head.padded(TREES, at.iter().map(|&at| (at as u32).to_ne_bytes()));
     for at in exponentials_at {
-        head.u32(exponentials as usize + (at / sums << exponentials_shift));
+        head.u32(exponentials as usize + ((at / sums) << exponentials_shift));
     }
     Ok(blocks.bytes(&head))
 }

@@ -34,9 +34,9 @@ pub(super) fn fill(ebpf: &mut Ebpf, net: &[u8], generation: u32) -> Result<(), B
         return Err("a network without bytes".into());
     };
     let mut map = Array::<MapData, Block>::create(blocks.len() as u32, BPF_F_INNER_MAP)?;
-    let mut head = Box::new(*first);
+    let mut head = *first;
     head[..size_of::<u32>()].copy_from_slice(&generation.to_ne_bytes());
-    map.set(0, &*head, 0)?;
+    map.set(0, head, 0)?;
     for (number, block) in (1..).zip(&blocks[1..]) {
         map.set(number, block, 0)?;
     }
