@@ -12,7 +12,7 @@ const volatile __u32 bits = 0;
 const volatile __u32 mask = 0;
 const volatile __u32 before = 0;
 const volatile __u32 overwrites = 0;
-const volatile __u32 packet_mark = 0; // instead, the packet's own mark
+const volatile __u32 marks_packets = 0; // and not their connections
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -24,7 +24,7 @@ struct {
 static __always_inline __u16 be16(const __u8 *at) { return (__u16)at[0] << 8 | at[1]; }
 static __always_inline __u32 be32(const __u8 *at) { return bpf_ntohl(*(const __u32 *)at); }
 
-static __always_inline int mark_packet(struct __sk_buff *skb, int is_egress)
+static __always_inline int mark(struct __sk_buff *skb, int is_egress)
 {
 	const __u8 *ip = (void *)(long)skb->data + 14, *end = (void *)(long)skb->data_end;
 	if (ip + 48 > end && (skb->protocol != bpf_htons(ETH_P_IP) || ip + 28 > end))
@@ -60,8 +60,8 @@ static __always_inline int mark_packet(struct __sk_buff *skb, int is_egress)
 	}
 	key.kind = from | to << 16;
 	key.kind |= (__u64)protocol << PROTOCOL_SHIFT | (__u64)is_v6 << IS_V6_SHIFT;
-	if (packet_mark) {
-		skb->mark = packet_mark;
+	if (marks_packets) {
+		mark_packet(skb, bits, mask);
 		return TC_ACT_UNSPEC;
 	}
 	__u32 outcome =
@@ -73,9 +73,9 @@ static __always_inline int mark_packet(struct __sk_buff *skb, int is_egress)
 }
 
 SEC("classifier")
-int mark_in(struct __sk_buff *skb) { return mark_packet(skb, 0); }
+int mark_in(struct __sk_buff *skb) { return mark(skb, 0); }
 
 SEC("classifier")
-int mark_out(struct __sk_buff *skb) { return mark_packet(skb, 1); }
+int mark_out(struct __sk_buff *skb) { return mark(skb, 1); }
 
 char LICENSE[] SEC("license") = "GPL";

@@ -179,11 +179,7 @@ impl SinkControl for MarkControl {
         let mut rows = self.writers.rows();
         let missing = self.writers.missing(&rows);
         if let Some(marks) = &self.by_kernel {
-            let counts = &mut rows[0].1;
-            let [written, kept] = marks.counts();
-            counts.asked += written + kept;
-            counts.written += written;
-            counts.kept += kept;
+            add_kernels(&mut rows[0].1, marks);
         }
         report(&rows, missing)
     }
@@ -249,6 +245,14 @@ impl SinkControl for MarkControl {
         self.writers.finish(ended);
         Ok(())
     }
+}
+
+/// Adds the marks that the kernel's program wrote or kept.
+fn add_kernels(counts: &mut UpdateCounts, marks: &WrittenMarks) {
+    let [written, kept] = marks.counts();
+    counts.asked += written + kept;
+    counts.written += written;
+    counts.kept += kept;
 }
 
 fn report(rows: &[Row<'_>], missing: i64) -> Report {
@@ -374,6 +378,18 @@ mod tests_of_status {
             said(513, 1, 512).ends_with("1 written, 0 kept as they were, 512 without a connection")
         );
         assert_eq!(line(&Sums::new()), None, "another mode");
+    }
+
+    #[test]
+    fn marks_of_the_kernels_program_count_as_others() {
+        let marks = WrittenMarks::default();
+        let end = |port| ([10, 0, 0, 1].into(), port);
+        marks.note(6, [end(1), end(2)], 0, packetio::KernelMark::Written);
+        marks.note(6, [end(1), end(3)], 0, packetio::KernelMark::Kept);
+        let mut counts = UpdateCounts::none();
+        add_kernels(&mut counts, &marks);
+        assert_eq!((counts.waiting(), fault(&counts)), (0, None));
+        assert!(sentence(&counts).starts_with("marks: 1 written, 1 kept, "));
     }
 
     #[test]

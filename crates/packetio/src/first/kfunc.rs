@@ -2,9 +2,12 @@
 //!
 //! The programs call helpers with numbers that do not exist (`bpf/mark.h`). Here such a call
 //! becomes one of the function itself, by its number among the types of the running kernel (BTF).
+//! Functions of a module have numbers of the module's own, which only a process with
+//! `CAP_SYS_ADMIN` may hand to the kernel; these are not linked.
 
 use aya::Btf;
 use aya_obj::btf::BtfKind;
+use rustix::thread::{CapabilitySet, capabilities};
 
 /// Numbers of `bpf/mark.h`, and the functions.
 const FUNCTIONS: [(u32, &str); 2] =
@@ -26,6 +29,10 @@ pub fn marks_connections() -> Result<(), NotLinked> {
 
 /// An object whose programs call the functions of the running kernel, whose types these are.
 pub fn link(object: &[u8], types: Option<&Btf>) -> Result<Vec<u8>, NotLinked> {
+    let may = [CapabilitySet::PERFMON, CapabilitySet::SYS_ADMIN];
+    if !capabilities(None).is_ok_and(|all| may.iter().any(|it| all.effective.contains(*it))) {
+        return Err(NotLinked("programs need CAP_PERFMON to mark connections"));
+    }
     let types = types.ok_or(NotLinked("the kernel has no types (CONFIG_DEBUG_INFO_BTF)"))?;
     let mut object = object.to_vec();
     for (number, name) in FUNCTIONS {

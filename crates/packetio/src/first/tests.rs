@@ -8,7 +8,7 @@ mod keys;
 mod marks;
 mod merged;
 mod packets;
-mod rights;
+pub(super) mod rights;
 mod rings;
 
 use std::collections::HashMap;

@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use aya::maps::Array;
 use aya::programs::tc::TcAttachOptions;
-use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
+use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType};
 use aya::{Btf, Ebpf, EbpfLoader};
 
 use super::*;
+use crate::first::tests::rights::have;
 use crate::tests::netns::skip;
 use lab::Lab;
 
@@ -36,6 +37,10 @@ struct Network(Lab);
 
 impl Network {
     fn new(test: &str) -> Option<Network> {
+        if let Err(why) = marks_connections() {
+            skip(test, &why.to_string());
+            return None;
+        }
         Lab::routed(test, false, &[]).map(Network)
     }
 
@@ -126,35 +131,40 @@ struct Marks {
     mask: u32,
     before: u32,
     overwrites: bool,
-    /// The mark of packets, in place of their connection's.
-    of_packets: u32,
+    /// Marks packets, and not their connections.
+    of_packets: bool,
 }
 
-const MARKS: Marks = Marks { bits: BITS, mask: MASK, before: 0, overwrites: false, of_packets: 0 };
+const MARKS: Marks =
+    Marks { bits: BITS, mask: MASK, before: 0, overwrites: false, of_packets: false };
 
-/// The program, loaded but not attached.
-fn load(marks: &Marks) -> Ebpf {
+/// The object with its maps; with its calls as they are in the file, unless it `is_linked`.
+fn load(marks: &Marks, is_linked: bool) -> Ebpf {
     let types = Btf::from_sys_fs().unwrap();
     let linked = link(OBJECT, Some(&types)).unwrap();
     EbpfLoader::new()
         .btf(Some(&types))
-        .override_global("marks_connections", &1_u32, true)
+        .override_global("marks_connections", &u32::from(is_linked), true)
         .override_global("bits", &marks.bits, true)
         .override_global("mask", &marks.mask, true)
         .override_global("before", &marks.before, true)
         .override_global("overwrites", &u32::from(marks.overwrites), true)
-        .override_global("packet_mark", &marks.of_packets, true)
-        .load(&linked)
+        .override_global("marks_packets", &u32::from(marks.of_packets), true)
+        .load(if is_linked { &linked } else { OBJECT })
         .unwrap()
+}
+
+fn loaded<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut SchedClassifier, ProgramError> {
+    let program: &mut SchedClassifier = ebpf.program_mut(name).unwrap().try_into().unwrap();
+    program.load().map(|()| program)
 }
 
 /// The program at one place of the router. It leaves when dropped.
 fn attach(network: &Network, marks: &Marks, (interface, direction): (&str, TcAttachType)) -> Ebpf {
     let name = if direction == TcAttachType::Ingress { "mark_in" } else { "mark_out" };
     network.0.on("router", || {
-        let mut ebpf = load(marks);
-        let program: &mut SchedClassifier = ebpf.program_mut(name).unwrap().try_into().unwrap();
-        program.load().unwrap();
+        let mut ebpf = load(marks, true);
+        let program = loaded(&mut ebpf, name).unwrap();
         let first = TcAttachOptions::TcxOrder(LinkOrder::first());
         program.attach_with_options(interface, direction, first).unwrap();
         ebpf
@@ -205,8 +215,8 @@ fn marks_of_others_stay() {
     let Some(network) = Network::new("marks_of_others_stay") else {
         return;
     };
-    // What a rule has set, the bits of the label before, whether all is overwritten, what is there
-    // then, and whether it was kept.
+    // The mark that a rule sets, the bits of the label before, whether labels overwrite marks, the
+    // mark in the end, and whether the first one was kept.
     let cases = [
         (0x0000_00ff, 0, false, BITS | 0xff, false),
         (0x0600_00ff, 0, false, 0x0600_00ff, true),
@@ -235,7 +245,7 @@ fn a_rule_copies_the_mark_of_a_packet() {
     let Some(network) = Network::new("a_rule_copies_the_mark_of_a_packet") else {
         return;
     };
-    let _program = attach(&network, &Marks { of_packets: BITS, ..MARKS }, HERE[0]);
+    let _program = attach(&network, &Marks { of_packets: true, ..MARKS }, HERE[0]);
     for (foreign, is_kept) in [(0x0000_00ff, false), (0x0600_00ff, true)] {
         network.rules(Some(&format!(
             "type filter hook prerouting priority mangle - 20; ct state new ct mark set {foreign}"
@@ -262,11 +272,43 @@ fn connections_of_another_zone_are_not_found() {
 }
 
 #[test]
-fn a_call_is_linked_by_its_number_among_the_kernels_types() {
-    let Ok(types) = Btf::from_sys_fs() else {
-        skip("a_call_is_linked_by_its_number_among_the_kernels_types", "types of the kernel");
+fn a_program_whose_calls_are_not_linked_is_loaded_too() {
+    let Some(lab) = Lab::new("a_program_whose_calls_are_not_linked_is_loaded_too", &["box"], &[])
+    else {
         return;
     };
+    lab.on("box", || {
+        let mut ebpf = load(&MARKS, false);
+        loaded(&mut ebpf, "mark_in").unwrap();
+    });
+}
+
+#[test]
+fn connections_need_a_capability() {
+    if !capabilities(None).unwrap().permitted.contains(CapabilitySet::PERFMON) {
+        skip("connections_need_a_capability", "root");
+        return;
+    }
+    let all = CapabilitySet::all() - CapabilitySet::SYS_ADMIN;
+    let said = |effective| {
+        let asked = std::thread::spawn(move || {
+            have(effective);
+            marks_connections().map_err(|error| error.to_string())
+        });
+        asked.join().unwrap()
+    };
+    let why = said(all - CapabilitySet::PERFMON).unwrap_err();
+    assert!(why.contains("CAP_PERFMON"), "{why}");
+    assert!(!said(all).is_err_and(|why| why.contains("CAP_PERFMON")));
+}
+
+#[test]
+fn a_call_is_linked_by_its_number_among_the_kernels_types() {
+    if let Err(why) = marks_connections() {
+        skip("a_call_is_linked_by_its_number_among_the_kernels_types", &why.to_string());
+        return;
+    }
+    let types = Btf::from_sys_fs().unwrap();
     let object = [call(HELPER, 1), call(HELPER, FUNCTIONS[0].0), call(HELPER, FUNCTIONS[1].0)];
     let linked = link(object.as_flattened(), Some(&types)).unwrap();
     let id = |at: usize| types.id_by_type_name_kind(FUNCTIONS[at].1, BtfKind::Func).unwrap();

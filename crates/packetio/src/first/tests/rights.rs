@@ -13,7 +13,7 @@ use crate::open::{open, probe};
 use crate::settings::{Direction, PortSettings};
 
 /// Leaves a thread these capabilities, for now.
-fn have(effective: CapabilitySet) {
+pub fn have(effective: CapabilitySet) {
     let CapabilitySets { permitted, .. } = capabilities(None).unwrap();
     let sets = CapabilitySets {
         effective: effective & permitted,
