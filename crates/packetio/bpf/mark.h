@@ -41,8 +41,8 @@ static struct nf_conn *(*const conntrack_find)(struct __sk_buff *, struct bpf_so
 // bpf_ct_release
 static void (*const conntrack_release)(struct nf_conn *) = (void *)0x7f000002;
 
-// Writes `bits` under `mask` into the mark of a packet that comes in, for a rule that copies them to
-// its connection (examples/kernel-mark).
+// Writes `bits` under `mask` into the mark of a packet that comes in, for a rule that copies them
+// to its connection (examples/kernel-mark).
 static __always_inline void mark_packet(struct __sk_buff *skb, __u32 bits, __u32 mask)
 {
 	skb->mark = (skb->mark & ~mask) | bits;

@@ -111,8 +111,8 @@ impl Ruleset {
 }
 
 impl Rule {
-    /// Bits of the packet's mark that are 1 where the rule applies: those of a value, or a single
-    /// one that must not be 0.
+    /// Bits of the packet's mark that are 1 where the rule applies: it compares them with 1, or a
+    /// single one with 0 by `!=`.
     fn found(&self) -> u32 {
         let of = |it: &Compared| match it.value {
             0 if it.mask.is_power_of_two() => it.mask,
