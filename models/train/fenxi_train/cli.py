@@ -111,9 +111,9 @@ def parser():
     p.add_argument("--hidden", type=whole_numbers, default=None, metavar="N,N", help="units of the dense layers")
     p.add_argument("--nets", type=positive, default=3, help="networks that the final one learns from (3); 1: it learns from the flows alone")
     p.add_argument("--teacher", type=whole_numbers, default=None, metavar="N,N",
-                   help="units of the dense layers of the networks that the final one learns from, if it is smaller")
+                   help="dense layers of larger networks that the final one learns from")
     p.add_argument("--own-lengths", type=positive, default=None, metavar="N",
-                   help="commonest lengths that are told apart; the others count as their neighbours, which makes tables small (all)")
+                   help="commonest lengths to tell apart from their neighbours (all)")
     p.add_argument("--steps", type=positive, default=1500)
     p.add_argument("--port-exchange", type=share, default=0.05, help="share of training flows that get no port or a random one (0.05)")
     p.add_argument("--odd-ports", action="append", default=[], metavar="TABLE", help="labelled flows whose ports say nothing; for training only")
@@ -210,7 +210,8 @@ def options_of(args):
         raise Refusal(f"--ports-first: leave out {'--no-ports' if args.no_ports else '--hosts'}", USAGE)
     for option in ("odd_ports", "teacher", "own_lengths"):
         if getattr(args, option) and args.model != "net":
-            raise Refusal(f"--{option.replace('_', '-')}: only a network learns so; give --model net", USAGE)
+            name = option.replace("_", "-")
+            raise Refusal(f"--{name}: only a network learns so; give --model net", USAGE)
     if args.int8 and args.model != "net":
         raise Refusal("--int8: a forest has no 8-bit form; give --model net", USAGE)
     if args.int8 and pathlib.Path(args.int8).absolute() == pathlib.Path(args.out).absolute():

@@ -6,7 +6,8 @@ stands the length's value, as how much of each of a few ranges it fills.  Times 
 a logarithm is avoided, because its vector and scalar forms may round differently.  TCP flags are eight bits.  A
 server's port is a category as well.
 
-A network for small caches has fewer lengths: all but the commonest count as the middle of a fine range.
+A network for small caches has fewer lengths: all but the commonest count as the middle of a fine
+range.
 """
 
 import dataclasses
@@ -19,7 +20,8 @@ LENGTH_TOP = 1600  # longer packets are merged ones; they count as this long
 LENGTH_EDGES = (0, 64, 128, 256, 512, 1024, LENGTH_TOP)
 TIME_EDGES = (0, 10, 30, 100, 300, 1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 1e8)  # microseconds
 COARSE_EDGES = (1, 20, 40, 64, 100, 160, 256, 400, 640, 1024, 1300, LENGTH_TOP)
-FINE_EDGES = (1, *range(32, 128, 8), *range(128, 256, 16), *range(256, 512, 32), *range(512, LENGTH_TOP, 64), LENGTH_TOP + 1)
+FINE_EDGES = (1, *range(32, 128, 8), *range(128, 256, 16), *range(256, 512, 32),
+              *range(512, LENGTH_TOP, 64), LENGTH_TOP + 1)
 ABSENT = 0  # the category of an element that the flow does not have; its vector is zero
 FLAG_BITS = 8
 PORTS = 65_536
@@ -52,7 +54,8 @@ class Encoder:
         values = series[:, self.input.channel(feature)]
         if feature == "payload_length" and "signed_length" in self.input.features:
             values = values * np.sign(series[:, self.input.channel("signed_length")])
-        return self.counts_as[np.clip(values, -LENGTH_TOP, LENGTH_TOP).astype(np.int64) + LENGTH_TOP]
+        values = np.clip(values, -LENGTH_TOP, LENGTH_TOP).astype(np.int64)
+        return self.counts_as[values + LENGTH_TOP]
 
     def categories(self, series):
         """Categories, int [flows, k, length features]."""
@@ -96,16 +99,18 @@ class Encoder:
 
 
 def learn(input, series, context, groups, min_groups=2, min_port_flows=2, own_lengths=None):
-    """The categories of these flows: lengths that stand in enough groups, ports that stand in enough flows.  With
-    `own_lengths` only so many lengths stay apart from their neighbours."""
+    """The categories of these flows: lengths that stand in enough groups, ports that stand in
+    enough flows.  With `own_lengths` only that number of lengths stay apart from neighbours."""
     groups = np.unique(groups, return_inverse=True)[1]
-    encoder = Encoder(input, {}, np.zeros(PORTS, int), len(UNSEEN_PORTS), np.arange(-LENGTH_TOP, LENGTH_TOP + 1))
+    every = np.arange(-LENGTH_TOP, LENGTH_TOP + 1)
+    encoder = Encoder(input, {}, np.zeros(PORTS, int), len(UNSEEN_PORTS), every)
     features = [name for name in ("signed_length", "payload_length") if name in input.features]
     if own_lengths is not None and features:
         values = np.concatenate([encoder.signed(series, name) for name in features], axis=1)
         encoder.counts_as = fewer_lengths(values, groups, own_lengths)
     for name in features:
-        encoder.length_categories[name] = length_categories(encoder.signed(series, name), groups, min_groups)
+        values = encoder.signed(series, name)
+        encoder.length_categories[name] = length_categories(values, groups, min_groups)
     for category, (low, high) in enumerate(UNSEEN_PORTS):
         encoder.port_categories[low : high + 1] = category
     if "server_port" in input.context:
@@ -133,16 +138,16 @@ def length_categories(values, groups, min_groups):
 
 
 def group_counts(values, groups):
-    """How many groups have each length from -LENGTH_TOP to LENGTH_TOP; absent elements do not count."""
-    pairs = np.unique(np.stack([values.ravel() + LENGTH_TOP, np.repeat(groups, values.shape[1])]), axis=1)
-    found = np.bincount(pairs[0], minlength=2 * LENGTH_TOP + 1)
+    """How many groups have each length from -LENGTH_TOP to LENGTH_TOP, absent elements aside."""
+    pairs = np.stack([values.ravel() + LENGTH_TOP, np.repeat(groups, values.shape[1])])
+    found = np.bincount(np.unique(pairs, axis=1)[0], minlength=2 * LENGTH_TOP + 1)
     found[LENGTH_TOP] = 0
     return found
 
 
 def fewer_lengths(values, groups, own):
-    """For each length itself if it is one of the `own` commonest, else the middle of its fine range.  Common is what
-    many groups have, and of these many elements."""
+    """For each length itself if it is one of the `own` commonest, else the middle of its range.
+    Common is what many groups have, then what many elements have."""
     lengths, edges = np.arange(-LENGTH_TOP, LENGTH_TOP + 1), np.array(FINE_EDGES)
     place = np.maximum(np.searchsorted(edges, np.abs(lengths), side="right"), 1)
     made = np.sign(lengths) * ((edges[place - 1] + edges[place] - 1) // 2)

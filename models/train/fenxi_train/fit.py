@@ -86,8 +86,10 @@ def trained(flows, options, seed=None):
         others = dataclasses.replace(others.take(np.where(others.counts >= flows.input.depths[0])[0]), input=flows.input)
     if options.model == "forest":
         return forest.fit(usable, options.size, extra, others, options.seed)
-    return ensemble.fit(usable, options.shape, options.nets, options.min_groups, options.capture_weight, extra, options.seed, others,
-                        options.teacher, options.own_lengths)
+    return ensemble.fit(
+        usable, options.shape, options.nets, options.min_groups, options.capture_weight, extra,
+        options.seed, others, options.teacher, options.own_lengths,
+    )
 
 
 def form(made, temperatures, name):

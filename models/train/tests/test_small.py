@@ -12,12 +12,13 @@ def shapes(folder):
     made = bundle.read(folder)
     assert check.problems(made) == []
     net = reference.read((folder / made.manifest["file"]).read_bytes())
-    return len(np.unique(net.codes, axis=0)), [layer.weights.shape for layer in (*net.layers, net.out)]
+    layers = [layer.weights.shape for layer in (*net.layers, net.out)]
+    return len(np.unique(net.codes, axis=0)), layers
 
 
 def test_rare_lengths_count_as_their_neighbours():
-    values, groups = np.array([[100, -101], [100, -101], [103, 1600], [100, 0]]), np.array([0, 1, 1, 1])
-    made = encode.fewer_lengths(values, groups, 1)
+    values = np.array([[100, -101], [100, -101], [103, 1600], [100, 0]])
+    made = encode.fewer_lengths(values, np.array([0, 1, 1, 1]), 1)
     at = lambda *lengths: made[np.array(lengths) + encode.LENGTH_TOP].tolist()
     # 100 and -101 are in two groups, and 100 is the commoner one.
     assert at(0, 1, 100, 103, 101, -101, -100) == [0, 16, 100, 99, 99, -99, -99]
@@ -36,12 +37,14 @@ def test_a_small_network_learns_from_larger_ones(fenxi_train, table, tmp_path, m
 
     monkeypatch.setattr(network, "fit", seen)
     options = "--depths", "2,3", "--hidden", "8,6", "--teacher", "16", "--own-lengths", "5"
-    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "b", *FAST, "--nets", nets, *options)
+    given = *FAST, "--nets", nets, *options
+    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "b", *given)
     assert code == 0, err
     # In each of three folds and of all flows, so that no teacher has seen a held-out flow.
     assert fitted == [*[((16,), None)] * nets, ((8, 6), [(16,)] * nets)] * 4
     codes, layers = shapes(tmp_path / "b")
-    assert codes <= 2 * (len(encode.FINE_EDGES) - 1) + 1 + 5 and [outputs for _, outputs in layers] == [8, 6, 4]
+    assert codes <= 2 * (len(encode.FINE_EDGES) - 1) + 1 + 5
+    assert [outputs for _, outputs in layers] == [8, 6, 4]
 
 
 def test_few_lengths_without_a_teacher(fenxi_train, tmp_path):
