@@ -30,7 +30,7 @@ pub(crate) const NATIVE: Provider = Provider {
 };
 
 /// How long a trial looks for the fastest instruction set, and what a row takes.
-const TRIAL: Duration = Duration::from_millis(3);
+const TRIAL: Duration = Duration::from_millis(1);
 
 /// Models whose instruction set is remembered; the oldest is forgotten first.
 const KNOWN_MAX: usize = 16;
