@@ -30,7 +30,7 @@ pub(crate) const NATIVE: Provider = Provider {
 };
 
 /// How long a trial looks for the fastest instruction set, and what a row takes.
-const TRIAL: Duration = Duration::from_millis(3);
+const TRIAL: Duration = Duration::from_millis(1);
 
 /// The channels that a network in the kernel may read, in this order.
 const KERNEL_FEATURES: [&str; 2] = ["signed_length", "inter_arrival_us"];

@@ -256,17 +256,34 @@ impl Counters {
         self.batches[trigger as usize]
     }
 
-    pub(crate) fn fired(&mut self, device_slot: usize, fire: &Fire) {
+    /// So many batches were fired.
+    pub(crate) fn fired(&mut self, device_slot: usize, fire: &Fire, batches: u64) {
         let (series, padding) = (fire.take as u64, (fire.size - fire.take) as u64);
         let counters = &mut self.batches[fire.trigger as usize];
-        counters.batches += 1;
-        counters.series += series;
-        counters.padding += padding;
+        counters.batches += batches;
+        counters.series += batches * series;
+        counters.padding += batches * padding;
         let device = &mut self.devices[device_slot];
-        device.batches += 1;
-        device.series += series;
-        device.padding += padding;
-        device.batch_series.saturating_record(series);
+        device.batches += batches;
+        device.series += batches * series;
+        device.padding += batches * padding;
+        device.batch_series.saturating_record_n(series, batches);
+    }
+
+    /// So many series, at least one, were answered at once by the first device.
+    pub(crate) fn answered_at_once(
+        &mut self,
+        series: u64,
+        waited_ns: u64,
+        device_ns: u64,
+        label_ns: u64,
+    ) {
+        self.inferred += series;
+        self.devices[0].busy += Duration::from_nanos(series * device_ns);
+        record(&mut self.phases.ring_wait_us, waited_ns, series);
+        record(&mut self.phases.batch_wait_us, 0, series);
+        record(&mut self.phases.device_us, device_ns, series);
+        record(&mut self.time_to_inferred_label_us, label_ns, series);
     }
 
     /// Time from a series' emission to its label, wherever that came from.

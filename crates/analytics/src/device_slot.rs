@@ -31,7 +31,7 @@ use crate::rows::Rows;
 use crate::{Accelerator, DeviceState};
 use accel::{Classification, Profile, Sizes};
 use condition::Condition;
-use cring::Context;
+use cring::{Context, Series};
 pub use forecast::DeviceProfile;
 use forecast::Forecast;
 use std::mem;
@@ -172,9 +172,14 @@ impl DeviceSlot {
         input.fill(0.0);
         let rows = input.chunks_exact_mut(context.len());
         for (numbers, (_, series)) in rows.zip(self.rows.iter()) {
-            for (number, wanted) in numbers.iter_mut().zip(context) {
-                *number = wanted.value(series);
-            }
+            write_context(numbers, context, series);
+        }
+    }
+
+    /// The same for a batch of one series, which stays with the caller.
+    pub fn fill_context_of(&mut self, series: &Series, context: &[Context]) {
+        if !context.is_empty() {
+            write_context(self.accelerator.device.context(1), context, series);
         }
     }
 
@@ -298,5 +303,11 @@ impl DeviceSlot {
         let since_ns = if self.is_up() { self.since_ns() } else { now_ns };
         self.condition = Condition::up(since_ns);
         mem::replace(&mut self.accelerator, new)
+    }
+}
+
+fn write_context(numbers: &mut [f32], context: &[Context], series: &Series) {
+    for (number, wanted) in numbers.iter_mut().zip(context) {
+        *number = wanted.value(series);
     }
 }

@@ -41,6 +41,7 @@ use crate::{
     Accelerator, Config, ConfigError, Counters, DeviceHealth, DeviceProfile, Policy, RingInput,
     Trigger,
 };
+use at_once::Times;
 use labelling::Labelling;
 pub use labelling::Observer;
 use measure::Measure;
@@ -67,6 +68,8 @@ pub struct Task {
     swaps: Swaps,
     /// What policies with a goal keep to in this control period.
     plan: SloPlan,
+    /// What answers at once take.
+    times: Times,
     /// When the timer started by which policies measure the timeout.
     timer_ns: u64,
     draining: bool,
@@ -128,6 +131,7 @@ impl Task {
             labelling,
             swaps: Swaps::default(),
             plan: SloPlan::AT_ONCE,
+            times: Times::default(),
             timer_ns: 0,
             draining: false,
             work_ns: 0,
@@ -257,7 +261,7 @@ impl Task {
                     self.timer_ns = now_ns;
                 }
             }
-            self.labelling.counters.fired(device_slot, &fire);
+            self.labelling.counters.fired(device_slot, &fire, 1);
             self.labelling.measure.fired(fire.take);
             let work_ns = self.dispatch.device_slots[device_slot].work_ns(fire.size);
             self.work_ns = self.work_ns.saturating_add(work_ns);

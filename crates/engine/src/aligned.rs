@@ -1,5 +1,6 @@
 //! Memory that begins at a cache line, so that no vector of 64 bytes crosses one.
 
+use std::fmt::{self, Debug, Formatter};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
@@ -10,6 +11,7 @@ struct Line {
 }
 
 /// A list of numbers that begins at a cache line. It does not grow.
+#[derive(Clone)]
 pub(crate) struct Aligned<T> {
     lines: Vec<Line>,
     len: usize,
@@ -40,6 +42,18 @@ impl<T: Plain> From<&[T]> for Aligned<T> {
         let mut made = Self::zeroed(numbers.len());
         made.copy_from_slice(numbers);
         made
+    }
+}
+
+impl<T: Plain + PartialEq> PartialEq for Aligned<T> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl<T: Plain + Debug> Debug for Aligned<T> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::f64::consts::LOG2_E;
 
+use crate::aligned::Aligned;
 use crate::error::Error;
 use crate::integers::{BYTE_MAX, First, Hidden, Integers, Kind, Output, WORD_MAX};
 use crate::plan::{Layer, Plan};
@@ -154,7 +155,7 @@ fn convolution(
         inner.push(scale / f64::from(1 << shift));
         multipliers.push(1 << (15 - shift));
     }
-    let taps = integers(&taps, &inner);
+    let taps = integers(&taps, &inner).to_vec();
     let bias: Vec<f64> = layer.bias.iter().map(|&bias| bias.into()).collect();
     let bias = divided(&bias, &inner, |x| rounded(x) as i16);
     let kind = Kind::Convolution { taps, bias, multipliers };
@@ -331,10 +332,11 @@ impl Work for Largest<'_> {
 }
 
 /// All tables one after the other, each column divided by its scale.
-fn integers(tables: &[Fold<'_>], scales: &[f64]) -> Vec<i16> {
+fn integers(tables: &[Fold<'_>], scales: &[f64]) -> Aligned<i16> {
     let factors: Vec<f32> = scales.iter().map(|scale| (1.0 / scale) as f32).collect();
     let rows = |table: &Fold<'_>| table.codes.len() / table.width;
-    let mut integers = vec![0; tables.iter().map(|table| rows(table) * table.columns).sum()];
+    let len = tables.iter().map(|table| rows(table) * table.columns).sum();
+    let mut integers = Aligned::zeroed(len);
     let mut rest = &mut integers[..];
     for table in tables {
         let (to, after) = rest.split_at_mut(rows(table) * table.columns);

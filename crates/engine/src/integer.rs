@@ -47,6 +47,8 @@ pub(crate) struct Scratch {
     /// Where in the tables of layer 0 each element's code stands.
     codes: Vec<u32>,
     depths: [usize; TILE],
+    /// Where the last element that is not 0 ends.
+    ends: [usize; TILE],
     /// For each row, the row of each look-up.
     rows: Vec<usize>,
     /// Where each row's scores begin.
@@ -59,8 +61,8 @@ pub(crate) struct Scratch {
 }
 
 impl Network {
-    pub fn new(integers: &Integers) -> Self {
-        let first = First::new(integers);
+    pub fn new(mut integers: Integers) -> Self {
+        let first = First::new(&mut integers);
         let mut channels = first.channels();
         let mut hidden = vec![];
         for layer in &integers.hidden {
@@ -79,8 +81,8 @@ impl Network {
         Self {
             places: integers.places,
             context: integers.context,
-            elements: integers.elements.clone(),
-            lookups: integers.lookups.clone(),
+            elements: integers.elements,
+            lookups: integers.lookups,
             first,
             hidden,
             classes: *classes,
@@ -99,6 +101,7 @@ impl Network {
             places: vec![0; TILE * self.places + LANES_MAX],
             codes: vec![0; TILE * self.places],
             depths: [0; TILE],
+            ends: [0; TILE],
             rows: vec![0; TILE * self.lookups.len()],
             scores_at: [0; TILE],
             activations: channels.map(|it| it.activations(TILE)).collect(),
@@ -165,11 +168,13 @@ fn decode<S: Simd>(
 ) {
     network.elements.places(s, series, &mut scratch.places);
     let (table, step) = (network.first.width() as u32, network.first.table_len());
-    let zero = -network.elements.low;
+    let zero = network.elements.zero() as i32;
     let codes = scratch.codes.chunks_exact_mut(network.places);
     let places = scratch.places[..series.len()].chunks_exact(network.places);
-    for ((places, codes), depth) in places.zip(codes).zip(&mut scratch.depths) {
+    let lengths = scratch.depths.iter_mut().zip(&mut scratch.ends);
+    for ((places, codes), (depth, end)) in places.zip(codes).zip(lengths) {
         *depth = places.iter().map(|&place| usize::from(place != zero)).sum();
+        *end = places.iter().rposition(|&place| place != zero).map_or(0, |last| last + 1);
         let mut at_place = 0;
         for (&place, at) in places.iter().zip(codes) {
             *at = at_place + u32::from(network.elements.row_of[place as usize]) * table;
@@ -195,7 +200,8 @@ fn decode<S: Simd>(
 fn layers<S: Simd>(s: S, network: &Network, scratch: &mut Scratch, rows: usize) {
     let [first, later @ ..] = &mut scratch.activations[..] else { return };
     let mut channels = network.first.channels();
-    network.first.run(s, &scratch.codes, &scratch.rows, network.places, first, rows);
+    let elements = (&scratch.codes[..], &scratch.ends[..]);
+    network.first.run(s, elements, &scratch.rows, network.places, first, rows);
     let mut from: &Aligned<u8> = first;
     for (layer, to) in network.hidden.iter().zip(later) {
         match (channels.size, layer.channels().size) {

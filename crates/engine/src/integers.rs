@@ -16,6 +16,7 @@
 //!
 //! The idea of integer networks beside the data path: LiteFlow (SIGCOMM 2022), section 3.1.
 
+use crate::aligned::Aligned;
 use crate::tabulated::Lookup;
 
 /// A compiled network.
@@ -60,7 +61,7 @@ pub(crate) enum Kind {
     /// context[t][row]`.
     Dense {
         /// `[places][codes][width]`
-        tables: Vec<i16>,
+        tables: Aligned<i16>,
         /// Each with its look-up, and `[rows][width]`; the bias stands in one of them.
         context: Vec<(Option<usize>, Vec<i16>)>,
     },

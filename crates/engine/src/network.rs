@@ -85,7 +85,7 @@ impl Shape {
 }
 
 impl Kind {
-    fn of_integers(integers: &Integers) -> Self {
+    fn of_integers(integers: Integers) -> Self {
         Self::Integer(Box::new(integer::Network::new(integers)))
     }
 
@@ -109,7 +109,7 @@ impl Network {
                         let network = quantised::Network::new(&plan, values.clone())?;
                         Kind::Quantised(Box::new(network))
                     }
-                    (Some(ranges), None) => Kind::of_integers(&compile(&plan, ranges)?),
+                    (Some(ranges), None) => Kind::of_integers(compile(&plan, ranges)?),
                     (None, None) => Kind::Float(Box::new(float::Network::new(&plan)?)),
                 };
                 let (places, context, classes) = (plan.places, plan.context, plan.classes());
@@ -130,7 +130,7 @@ impl Network {
                 let Integers { places, context, .. } = *integers;
                 let shape =
                     Shape { channels: 1, places, context, classes: integers.output.classes };
-                (shape, Kind::of_integers(&integers))
+                (shape, Kind::of_integers(*integers))
             }
             Content::Trees(forest) => (Shape::of_trees(&forest), Kind::of_trees(&forest)?),
         };

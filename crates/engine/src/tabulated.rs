@@ -187,6 +187,11 @@ impl Lookup {
         }
     }
 
+    /// The place of 0.
+    pub fn zero(&self) -> usize {
+        -self.low as usize
+    }
+
     /// The row of a number.
     #[inline(always)]
     pub fn row(&self, number: f32) -> usize {

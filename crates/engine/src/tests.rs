@@ -135,7 +135,7 @@ fn all_instruction_sets_compute_the_reference() {
 
 /// Every instruction set gives the reference's answers, whatever the size of the batch.
 fn hold_to_reference(integers: &Integers, rows: &[(Vec<f32>, Vec<f32>)]) {
-    let network = integer::Network::new(integers);
+    let network = integer::Network::new(integers.clone());
     let classes = integers.output.classes;
     for isa in Isa::available() {
         let mut scratch = network.scratch();

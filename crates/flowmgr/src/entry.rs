@@ -252,6 +252,15 @@ impl Entries {
         }
     }
 
+    /// A depth has no answer, and none is awaited.
+    pub fn leave_unasked(&self, depth: DepthId, index: u32) {
+        let word = self.word(depth, index);
+        let (generation, _) = word.read();
+        word.pend(generation);
+        // Cannot be post-mortem: nobody else knows of the pending word.
+        let _ = word.decide(generation, Label::Unlabelled);
+    }
+
     /// Notes the counts up to now, from which on the label counts.
     pub fn note_before(&mut self, index: u32, own: Own) {
         let (packets, bytes) = self.before(index, own);

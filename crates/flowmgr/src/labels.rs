@@ -55,7 +55,7 @@ impl Labels {
         let (depths, of_first) = (tasks.depths(), tasks.task(TaskId::FIRST).depths());
         let actions = std::mem::replace(&mut config.settings.actions, Actions::of_dscp(&[]));
         Ok(Labels {
-            kept: kept::Kept::new(entries, depths, usize::from(of_first))?,
+            kept: kept::Kept::new(entries, (depths, of_first.into()), config.effect)?,
             in_rules: 0,
             in_use: actions.other_tasks(),
             actions,

@@ -106,7 +106,8 @@ pub fn table_bytes(
 }
 
 /// Bytes of memory per flow that the table may hold, without its behaviour, its share of the
-/// buckets (64 bytes each) and the memory for `record_series`.
+/// buckets (64 bytes each) and the memory for `record_series`. Live it is 16 bytes
+/// less for each depth of the first task behind its second.
 pub fn bytes_per_flow(tasks: &[TaskConfig]) -> usize {
     const CHAINED_BUCKET_SHARE: usize = 64 / 8;
     const FREE_LIST: usize = size_of::<u32>();

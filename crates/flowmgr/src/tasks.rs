@@ -223,6 +223,13 @@ impl Tasks {
         self.task(self.of_depth(depth)).first_asked == depth
     }
 
+    /// Whether an answer at this depth may take the place of a port's label.
+    #[inline]
+    pub fn may_contradict(&self, depth: DepthId) -> bool {
+        let task = self.task(self.of_depth(depth));
+        task.sure[usize::from(depth.rank(task.first))].contradicts.is_some()
+    }
+
     /// Whether a depth's series is due with `seen` elements.
     #[inline]
     pub fn is_due(&self, depth: DepthId, seen: &SeenByUnit) -> bool {

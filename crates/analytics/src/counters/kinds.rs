@@ -102,7 +102,7 @@ mod tests {
     fn a_copy_says_all_that_the_original_says_whatever_it_said_before() {
         let mut original = counters();
         original.series = 3;
-        original.fired(0, &Fire { take: 3, size: 4, trigger: Trigger::Full, more: false });
+        original.fired(0, &Fire { take: 3, size: 4, trigger: Trigger::Full, more: false }, 1);
         original.labelled(Source::Model, Ok(()), 5_000_000);
         original.devices[0].failed(&Failure::deadline("d", Duration::ZERO));
         let mut copy = counters();

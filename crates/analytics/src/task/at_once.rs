@@ -1,21 +1,41 @@
 //! A series that is answered at once, on the thread of its flow manager, without ring, cache and
 //! batch: for devices that take less time for a row than those would.
+//!
+//! Two looks at the clock and five histograms would take as long as half a row. So one answer in
+//! [`TIMED_EVERY`] is timed, and those behind it count as if they had taken as long.
 
 use super::Task;
-use crate::Trigger;
 use crate::batching::Fire;
 use crate::cache::Answer;
 use crate::device_slot::Polled;
-use crate::rows::Row;
+use crate::failure::Failure;
+use crate::{Counters, Trigger};
 use cring::{Label, Labels, Slot, Source};
-use std::time::Duration;
 
 /// A batch of the one series.
 const ONE: Fire = Fire { take: 1, size: 1, trigger: Trigger::Idle, more: false };
 
+/// How many answers there are for each that is timed.
+const TIMED_EVERY: u64 = 8;
+
+/// The last answer that was timed, and those behind it.
+#[derive(Default)]
+pub(super) struct Times {
+    /// From emission to the device.
+    waited_ns: u64,
+    device_ns: u64,
+    /// From emission to the label.
+    label_ns: u64,
+    /// Answers that count as it does, and are not counted yet.
+    uncounted: u64,
+    /// How many more are not timed.
+    untimed: u64,
+}
+
 impl Task {
     /// The label of a series, from the task's first device, which takes a single row and works
-    /// inside [`accel::Device::submit`]. `clock` is the clock of [`Slot::emitted_ns`].
+    /// inside [`accel::Device::submit`]. `clock` is the clock of [`Slot::emitted_ns`]. Counters
+    /// know of it after [`Task::count_answers`].
     pub fn answer(&mut self, asked: &Slot, labels: &dyn Labels, clock: impl Fn() -> u64) -> Label {
         let counters = &mut self.labelling.counters;
         counters.series += 1;
@@ -28,48 +48,68 @@ impl Task {
             counters.shed_no_device += 1;
             return Label::Unlabelled;
         };
-        let began_ns = clock();
-        let (input, rows) = slot.fill(ONE.size);
+        let is_timed = self.times.untimed == 0;
+        let began_ns = if is_timed { clock() } else { asked.emitted_ns };
+        let (input, _) = slot.fill(ONE.size);
         self.rows.write(input, &asked.series);
-        rows.push(row(asked), &asked.series);
-        slot.fill_context(ONE.size, &self.rows.context);
-        slot.rows.clear();
-        counters.fired(0, &ONE);
-        counters.phases.ring_waited(began_ns.saturating_sub(asked.emitted_ns));
-        counters.phases.batch_waited(0, 1);
+        slot.fill_context_of(&asked.series, &self.rows.context);
         let submitted = slot.submit(ONE.size, began_ns);
-        let now_ns = clock();
-        let (failure, label) = match submitted.map(|()| slot.poll(now_ns)) {
+        let now_ns = if is_timed { clock() } else { began_ns + self.times.device_ns };
+        let failure = match submitted.map(|()| slot.poll(now_ns)) {
             Ok(Polled::Results { answers, model, device_ns, late, .. }) => {
-                counters.devices[0].busy += Duration::from_nanos(device_ns);
-                counters.phases.device_took(device_ns, 1);
                 let label = Answer::new(&answers[0], model).label(Source::Model);
-                let time_ns = now_ns.saturating_sub(asked.emitted_ns);
-                counters.labelled(Source::Model, Ok(()), time_ns);
-                (late, label)
+                if is_timed {
+                    self.times.count(counters);
+                    self.times = Times {
+                        waited_ns: began_ns.saturating_sub(asked.emitted_ns),
+                        device_ns,
+                        label_ns: now_ns.saturating_sub(asked.emitted_ns),
+                        uncounted: 1,
+                        untimed: TIMED_EVERY,
+                    };
+                    self.times.count(counters);
+                } else {
+                    self.times.uncounted += 1;
+                }
+                self.times.untimed -= 1;
+                if let Some(failure) = late {
+                    self.on_failure(&failure);
+                }
+                self.labelling.show(&asked.series, asked.flow, label);
+                return label;
             }
-            Ok(Polled::Failed(failure)) | Err(failure) => {
-                counters.failed_no_other_device += 1;
-                (Some(failure), Label::Unlabelled)
-            }
+            Ok(Polled::Failed(failure)) | Err(failure) => Some(failure),
             // Such a device has its answer when it has submitted.
             Ok(Polled::Nothing | Polled::Recovered) => {
                 debug_assert!(false, "a device that does not work inside submit");
-                counters.failed_no_other_device += 1;
-                (None, Label::Unlabelled)
+                None
             }
         };
+        counters.fired(0, &ONE, 1);
+        counters.failed_no_other_device += 1;
         if let Some(failure) = failure {
-            self.on_device_failure(0, true, &failure);
+            self.on_failure(&failure);
         }
-        if label != Label::Unlabelled {
-            self.labelling.show(&asked.series, asked.flow, label);
-        }
-        label
+        Label::Unlabelled
+    }
+
+    /// Counts the answers that are not counted yet.
+    pub fn count_answers(&mut self) {
+        self.times.count(&mut self.labelling.counters);
+    }
+
+    fn on_failure(&mut self, failure: &Failure) {
+        self.times.untimed = 0;
+        self.on_device_failure(0, true, failure);
     }
 }
 
-fn row(asked: &Slot) -> Row {
-    let Slot { flow, emitted_ns, .. } = *asked;
-    Row { ring_input: 0, flow, emitted_ns, audit: None, is_retry: false }
+impl Times {
+    fn count(&mut self, counters: &mut Counters) {
+        let answers = std::mem::take(&mut self.uncounted);
+        if answers > 0 {
+            counters.fired(0, &ONE, answers);
+            counters.answered_at_once(answers, self.waited_ns, self.device_ns, self.label_ns);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Labels inline, between two bursts: what an analytics worker does between two rounds.
 
-use analytics::Counters;
+use analytics::{Counters, Task};
 
 use crate::opening::inline::Inline;
 use crate::threads::counters::AnalyticsSnapshot;
@@ -41,16 +41,24 @@ impl Served {
             inline.manager.round(now_ns);
         }
         if let Some(telemetry) = &self.hooks.telemetry {
-            telemetry.publish(|snapshot| snapshot.update(&inline.manager));
+            telemetry.publish(|snapshot| {
+                count_answers(inline);
+                snapshot.update(&inline.manager);
+            });
         }
     }
 
     /// The worker ends; gives what each task has counted.
-    pub fn finish(self, inline: &Inline) -> Vec<Counters> {
+    pub fn finish(self, inline: &mut Inline) -> Vec<Counters> {
+        count_answers(inline);
         if let Some(telemetry) = self.hooks.telemetry {
             telemetry.finish(|snapshot| snapshot.update(&inline.manager));
         }
         let tasks = inline.manager.tasks().iter();
         tasks.map(|task| task.counters().clone()).collect()
     }
+}
+
+fn count_answers(inline: &mut Inline) {
+    inline.manager.tasks_mut().iter_mut().for_each(Task::count_answers);
 }

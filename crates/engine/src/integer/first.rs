@@ -21,6 +21,9 @@ enum Tables {
     Dense {
         /// `[places][codes][width]`
         elements: Aligned<i16>,
+        /// `[places + 1][width]`: what the elements from a place on add where they are 0. Most
+        /// series are shorter than the network's.
+        absent: Aligned<i16>,
         /// Each with its look-up, and `[rows][width]`.
         context: Vec<(Option<usize>, Aligned<i16>)>,
         lookups: usize,
@@ -34,29 +37,43 @@ enum Tables {
 }
 
 impl First {
-    pub fn new(integers: &Integers) -> Self {
-        let Integers { places, codes, first, lookups, .. } = integers;
-        let width = first.width.next_multiple_of(PAD_WIDE);
-        let pad = |numbers: &[i16]| padded(numbers, first.width, width);
-        let (tables, table_len, places) = match &first.kind {
+    /// Takes the large tables out of the definition, unless they must be padded.
+    pub fn new(integers: &mut Integers) -> Self {
+        let Integers { places, codes, first, lookups, elements, .. } = integers;
+        let columns = first.width;
+        let width = columns.next_multiple_of(PAD_WIDE);
+        let pad = |numbers: &[i16]| padded(numbers, columns, width);
+        let (tables, table_len, places) = match &mut first.kind {
             Kind::Dense { tables, context } => {
                 let context = context.iter().map(|(lookup, rows)| (*lookup, pad(rows))).collect();
-                let elements = pad(tables);
+                let of_zero = usize::from(elements.row_of[elements.zero()]);
+                let elements = match width == columns {
+                    true => std::mem::replace(tables, Aligned::zeroed(0)),
+                    false => pad(tables),
+                };
                 let lookups = lookups.len();
-                (Tables::Dense { elements, context, lookups }, codes * width, 0)
+                let mut absent = Aligned::<i16>::zeroed((*places + 1) * width);
+                for place in (0..*places).rev() {
+                    let added = &elements[(place * *codes + of_zero) * width..][..width];
+                    let (here, behind) = absent[place * width..].split_at_mut(width);
+                    for ((here, behind), added) in here.iter_mut().zip(behind).zip(added) {
+                        *here = behind.wrapping_add(*added);
+                    }
+                }
+                (Tables::Dense { elements, absent, context, lookups }, *codes * width, 0)
             }
             Kind::Convolution { taps, bias, multipliers } => {
-                let mut padded = Aligned::zeroed(3 * (codes + 1) * width);
-                let to = padded.chunks_exact_mut((codes + 1) * width);
-                for (tap, to) in taps.chunks_exact(codes * first.width).zip(to) {
-                    copy_rows(tap, first.width, to, width);
+                let mut padded = Aligned::zeroed(3 * (*codes + 1) * width);
+                let to = padded.chunks_exact_mut((*codes + 1) * width);
+                for (tap, to) in taps.chunks_exact(*codes * columns).zip(to) {
+                    copy_rows(tap, columns, to, width);
                 }
                 let (bias, multipliers) = (pad(bias), pad(multipliers));
                 (Tables::Convolution { taps: padded, bias, multipliers }, 0, *places)
             }
         };
         Self {
-            channels: Channels { count: first.width, width, places, size: size(first.top) },
+            channels: Channels { count: columns, width, places, size: size(first.top) },
             table_len: table_len as u32,
             top: first.top,
             tables,
@@ -75,12 +92,13 @@ impl First {
         self.table_len
     }
 
-    /// The activations of rows whose codes and look-ups have been found.
+    /// The activations of rows whose codes and look-ups have been found; the elements from a row's
+    /// end on are 0.
     #[inline(always)]
     pub fn run<S: Simd>(
         &self,
         s: S,
-        codes: &[u32],
+        (codes, ends): (&[u32], &[usize]),
         rows: &[usize],
         places: usize,
         to: &mut Aligned<u8>,
@@ -89,10 +107,12 @@ impl First {
         let codes = codes[..count * places].chunks_exact(places);
         let to = to.chunks_exact_mut(self.channels.stride());
         match &self.tables {
-            Tables::Dense { elements, context, lookups } => {
+            Tables::Dense { elements, absent, context, lookups } => {
                 for (row, (codes, to)) in codes.zip(to).enumerate() {
                     let rows = &rows[row * lookups..][..*lookups];
-                    self.dense(s, elements, context, codes, rows, to);
+                    let (codes, absent) =
+                        (&codes[..ends[row]], &absent[ends[row] * self.width()..]);
+                    self.dense(s, [elements, absent], context, codes, rows, to);
                 }
             }
             Tables::Convolution { taps, bias, multipliers } => {
@@ -112,14 +132,14 @@ impl First {
     fn dense<S: Simd>(
         &self,
         s: S,
-        elements: &Aligned<i16>,
+        [elements, absent]: [&[i16]; 2],
         context: &[(Option<usize>, Aligned<i16>)],
         codes: &[u32],
         rows: &[usize],
         to: &mut [u8],
     ) {
         let vectors = self.width() / (2 * S::LANES);
-        let sum = Sum { s, first: self, elements, context, codes, rows };
+        let sum = Sum { s, first: self, elements, absent, context, codes, rows };
         if vectors.is_multiple_of(12) && S::REGISTERS == 32 {
             sum.run::<12>(to);
         } else if vectors.is_multiple_of(6) {
@@ -182,7 +202,9 @@ impl First {
 struct Sum<'a, S> {
     s: S,
     first: &'a First,
-    elements: &'a Aligned<i16>,
+    elements: &'a [i16],
+    /// Begins with the row of the elements that are 0.
+    absent: &'a [i16],
     context: &'a [(Option<usize>, Aligned<i16>)],
     codes: &'a [u32],
     rows: &'a [usize],
@@ -191,9 +213,9 @@ struct Sum<'a, S> {
 impl<S: Simd> Sum<'_, S> {
     #[inline(always)]
     fn run<const V: usize>(&self, to: &mut [u8]) {
-        let Self { s, first, elements, context, codes, rows } = *self;
+        let Self { s, first, elements, absent, context, codes, rows } = *self;
         let width = first.width();
-        assert!(to.len() == 2 * width);
+        assert!(to.len() == 2 * width && absent.len() >= width);
         assert!(codes.iter().all(|&at| at as usize + width <= elements.len()));
         for column in (0..width).step_by(V * 2 * S::LANES) {
             let mut sums = [s.splat_16(0); V];
@@ -206,6 +228,10 @@ impl<S: Simd> Sum<'_, S> {
                         let row = row.as_ptr().add(column + v * 2 * S::LANES);
                         sums[v] = s.add_16(sums[v], s.load_16(row));
                     }
+                }
+                for v in 0..V {
+                    let row = absent.as_ptr().add(column + v * 2 * S::LANES);
+                    sums[v] = s.add_16(sums[v], s.load_16(row));
                 }
                 for &at in codes {
                     let row = elements.as_ptr().add(at as usize + column);

@@ -131,7 +131,7 @@ fn network(file: &File<'_>) -> Result<Integers, Error> {
             Ok((index(file.one(&format!("{name}.lookup"))?), file.list(&name)?))
         })?;
         let (shape, tables) = file.tensor("first.tables")?;
-        (shape, Kind::Dense { tables, context })
+        (shape, Kind::Dense { tables: tables[..].into(), context })
     };
     let [_, codes, width] = shape[..] else { return refused("its first layer has no shape") };
     let hidden = file.each("hidden", ".weights", |name| {

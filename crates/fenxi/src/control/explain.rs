@@ -130,6 +130,8 @@ fn answers(subject: &Subject, bundle: &Bundle, asked: &Asked) -> Vec<Answer> {
             Some(_) => depth.contradiction.unwrap_or(depth.confidence),
             None => depth.confidence,
         };
+        // An answer could not contradict the port.
+        let is_never_asked = depth.contradiction.is_none_or(|least| least >= 1.0);
         let (label, confidence, by) = match own {
             Some(Label::Class { class, confidence, source, .. }) => (
                 Some(class_name(bundle, class)),
@@ -143,9 +145,12 @@ fn answers(subject: &Subject, bundle: &Bundle, asked: &Asked) -> Vec<Answer> {
         };
         Answer {
             depth: depth.elements,
-            outcome: match by_port.is_some_and(|port| own_class(own) == Some(port)) {
-                true => AnswerOutcome::Agrees,
-                false => outcome(word, at, depth.elements, decided, seen),
+            outcome: match by_port {
+                Some(port) if own_class(own) == Some(port) => AnswerOutcome::Agrees,
+                Some(_) if is_never_asked && own == Some(Label::Unlabelled) => {
+                    AnswerOutcome::NotAsked
+                }
+                _ => outcome(word, at, depth.elements, decided, seen),
             },
             label,
             confidence,

@@ -7,6 +7,7 @@ use std::io;
 
 use cring::LabelWord;
 
+use crate::config::Effect;
 use crate::entry::{Entries, LABEL_NOT_EMITTED};
 use crate::ids::DepthId;
 use crate::memory::{Array, Zeroed};
@@ -46,8 +47,8 @@ pub(crate) struct Deeper {
 /// Value of [`Deeper::packets_before`] while the depth's answer would not count yet.
 pub(crate) const NOT_IN_EFFECT: u32 = u32::MAX;
 
-/// Bytes that a flow takes for each depth of the first task beyond the first, in addition to
-/// [`OTHER_DEPTH_BYTES`].
+/// Bytes that a flow takes by packet time for each depth of the first task beyond the first, in
+/// addition to [`OTHER_DEPTH_BYTES`]; live for the first of them only.
 pub(crate) const DEEPER_BYTES: usize = size_of::<Deeper>();
 
 /// Bytes that a flow takes for each depth beyond the first of all, without its series.
@@ -67,14 +68,23 @@ mod zeroed {
 pub(crate) struct Kept {
     others: Array<OtherDepth>,
     deeper: Array<Deeper>,
-    /// Depths beyond the first of all, and how many of them are the first task's.
+    /// Per flow: depths beyond the first of all, and how many of `deeper`.
     counts: [usize; 2],
 }
 
 impl Kept {
     /// For flows with `depths` depths, at least one, of which `of_first` are the first task's.
-    pub fn new(entries: usize, depths: usize, of_first: usize) -> io::Result<Kept> {
-        let counts = [depths - 1, of_first - 1];
+    pub fn new(
+        entries: usize,
+        (depths, of_first): (usize, usize),
+        effect: Effect,
+    ) -> io::Result<Kept> {
+        let deeper = match effect {
+            // Only the first says which depth has decided: answers count when they come.
+            Effect::Arrival => (of_first - 1).min(1),
+            Effect::PacketTime { .. } => of_first - 1,
+        };
+        let counts = [depths - 1, deeper];
         Ok(Kept {
             others: Array::new(entries * counts[0])?,
             deeper: Array::new(entries * counts[1])?,
@@ -115,7 +125,7 @@ impl Kept {
         }
     }
 
-    /// The first task's depths beyond the first, in order.
+    /// The first task's depths beyond the first, in order; live at most one.
     #[inline]
     pub fn deeper(&self, index: u32) -> &[Deeper] {
         let from = index as usize * self.counts[1];

@@ -179,14 +179,10 @@ impl Labels {
         emitted_at: i64,
     ) {
         let first = self.tasks.task(self.tasks.of_depth(depth)).first;
-        let word = flows.entries.word(first, index);
-        if depth == first || word.read().1 != Label::None {
+        if depth == first || flows.entries.word(first, index).read().1 != Label::None {
             return;
         }
-        let (generation, _) = word.read();
-        word.pend(generation);
-        // Cannot be post-mortem: nobody else knows of the pending word.
-        let _ = word.decide(generation, Label::Unlabelled);
+        flows.entries.leave_unasked(first, index);
         self.kept.set_emitted_at(&mut flows.entries, first, index, emitted_at);
     }
 }

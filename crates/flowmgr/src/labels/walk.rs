@@ -3,7 +3,7 @@
 use cring::{Answers, Label, TASKS_MAX};
 
 use super::Labels;
-use super::kept::NOT_IN_EFFECT;
+use super::kept::{Deeper, NOT_IN_EFFECT};
 use crate::action::Action;
 use crate::config::Effect;
 use crate::entry::{Own, STATE_COLLECTED, STATE_EMITTED, STATE_IN_EFFECT};
@@ -198,11 +198,16 @@ impl Labels {
         index: u32,
         (time_us, delay_us, own): (i64, i64, Own),
     ) -> u8 {
+        let is_in_effect = |it: &Deeper| it.packets_before != NOT_IN_EFFECT;
+        let deeper = self.kept.deeper(index);
+        if deeper.last().is_some_and(is_in_effect) {
+            return 1 + deeper.len() as u8;
+        }
         let (packets_before, bytes_before) = flows.entries.before(index, own);
         let mut depths = 1;
         for depth in self.tasks.task(TaskId::FIRST).all_depths().skip(1) {
             let at = depth.index() - 1;
-            if self.kept.deeper(index)[at].packets_before == NOT_IN_EFFECT {
+            if !is_in_effect(&self.kept.deeper(index)[at]) {
                 let was_asked = flows.entries.word(depth, index).read().1 != Label::None;
                 let emitted_us = self.kept.emitted_at(&flows.entries, depth, index);
                 if !was_asked || !counts_at(time_us, emitted_us, delay_us) {

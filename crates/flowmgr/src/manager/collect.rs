@@ -89,6 +89,12 @@ impl<P: Part> Walk<P> {
             let task = self.labels.tasks.of_depth(depth);
             let is_by_port = self.labels.class_by_port(flows, task, index).is_some();
             let tasks = &self.labels.tasks;
+            // Its answer could change nothing.
+            if is_by_port && !tasks.may_contradict(depth) {
+                flows.entries.leave_unasked(depth, index);
+                may_count |= flows.effect != Effect::Arrival;
+                continue;
+            }
             if !self.series.is_inline(task) {
                 self.series.send(flows, &arrival, depth, tasks, is_by_port);
                 may_count |= self.flows.effect != Effect::Arrival;

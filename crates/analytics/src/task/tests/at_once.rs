@@ -6,6 +6,7 @@ use super::*;
 use crate::{After, Need, Test};
 use accel::Sizes;
 use cring::{Depth, Label, LabelWord, Series, Slot, Source, TaskWords};
+use std::cell::Cell;
 
 fn world(deeds: Vec<Deed>) -> World {
     Plan { inputs: 0, devices: vec![(Sizes::Any { cap: 4 }, deeds)], ..Plan::new(Policy::None) }
@@ -30,18 +31,25 @@ fn class(label: Label) -> Option<u16> {
 #[test]
 fn each_series_has_its_own_answer_and_counts_as_inferred() {
     let mut world = world(vec![Deed::Works(0)]);
-    for number in 0..5 {
+    let looks = Cell::new(0);
+    for number in 0..9 {
         let series = series([1.0, -2.0, number as f32]);
-        let label = world.task.answer(&asked(series), &words(), || 3000);
+        let clock = || {
+            looks.set(looks.get() + 1);
+            3000
+        };
+        let label = world.task.answer(&asked(series), &words(), clock);
         assert_eq!(class(label), Some(class_of(&row_of(&series))));
     }
-    assert_eq!(world.batch_sizes(), [(1, 1); 5]);
+    assert_eq!(looks.get(), 4, "the first and the ninth are timed");
+    assert_eq!(world.batch_sizes(), [(1, 1); 9]);
+    world.task.count_answers();
     world.check_sum();
     let counters = world.task.counters();
-    assert_eq!((counters.series, counters.inferred, counters.decided()), (5, 5, 5));
-    assert_eq!(counters.time_to_inferred_label_us.len(), 5);
+    assert_eq!((counters.series, counters.inferred, counters.decided()), (9, 9, 9));
+    assert_eq!(counters.time_to_inferred_label_us.len(), 9);
     assert_eq!(counters.time_to_inferred_label_us.max(), 2);
-    assert_eq!(counters.devices[0].series, 5);
+    assert_eq!(counters.devices[0].series, 9);
     assert!(world.task.is_done());
 }
 
@@ -60,6 +68,7 @@ fn a_device_that_fails_is_probed_by_rounds_and_works_again() {
             world.round_at_ms(10 * at);
         }
         assert!(ask(&mut world).is_some(), "{deed:?}");
+        world.task.count_answers();
         world.check_sum();
         assert_eq!(world.task.counters().devices[0].came_back, 1);
     }
@@ -82,6 +91,7 @@ fn a_task_that_another_label_rules_out_is_not_asked() {
         let label = world.task.answer(&flow, &words, || 3000);
         assert_eq!(class(label).is_some(), is_asked, "{confidence}");
     }
+    world.task.count_answers();
     let counters = world.task.counters();
     assert_eq!((counters.inferred, counters.not_asked, counters.undecided()), (1, 1, 0));
 }

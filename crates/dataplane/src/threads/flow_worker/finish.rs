@@ -142,7 +142,8 @@ impl FlowWorker {
         if let Some(recorder) = &mut processor.recorder {
             recorder.leave(&processor.manager);
         }
-        let tasks = processor.manager.parts().as_ref().map(|answering| inline.finish(answering));
+        let tasks =
+            processor.manager.parts_mut().as_mut().map(|answering| inline.finish(answering));
         let mut flows = processor.manager.counters().clone();
         let counted = counters.iter().map(|port| port.rx.counted).sum();
         flows.verdicts.set_counted(counted);

@@ -55,6 +55,10 @@ impl Bench {
         dscps.collect()
     }
 
+    fn word(&self, depth: u8) -> Label {
+        self.manager.labels().word(depth, 0).read().1
+    }
+
     fn decide(&mut self, depth: u8, label: Label) {
         let word = self.manager.labels();
         let word = word.word(depth, 0);
@@ -93,9 +97,8 @@ fn live_the_label_is_there_with_the_first_packet_and_stands() {
     assert_eq!(bench.begin(3), [10; 4]);
     assert_eq!(bench.said(), [PORT]);
     assert_eq!(bench.records[0].flow().first_us, 0);
-    // Another class without a bound, one that is not sure enough, and one that agrees change
-    // nothing.
-    bench.decide(1, answer(0, u16::MAX));
+    // A depth without a bound is not asked, and an answer that is not sure enough changes nothing.
+    assert_eq!(bench.word(1), Label::Unlabelled);
     bench.decide(2, answer(0, CONTRADICTS - 1));
     let data = bench.burst(&[tcp(9, 1, 2, TCP_ACK)]);
     assert_eq!(data[1] >> 2, 10);
@@ -115,7 +118,6 @@ fn live_a_contradiction_is_the_label_from_then_on() {
     for (class, dscp) in [(0, 46), (UNKNOWN, 0)] {
         let mut bench = Bench::new(ports_first(Effect::Arrival));
         bench.begin(3);
-        bench.decide(1, answer(BY_PORT, u16::MAX));
         bench.decide(2, answer(class, CONTRADICTS));
         let data = bench.burst(&[tcp(9, 1, 2, TCP_ACK)]);
         assert_eq!(data[1] >> 2, dscp);
@@ -136,7 +138,6 @@ fn live_a_contradiction_is_the_label_from_then_on() {
 fn live_an_answer_that_comes_within_a_burst_counts_from_the_next_on() {
     let mut bench = Bench::new(ports_first(Effect::Arrival));
     bench.begin(3);
-    bench.decide(1, answer(BY_PORT, u16::MAX));
     let word = bench.manager.labels();
     let word = word.word(2, 0);
     word.decide(word.read().0, answer(0, u16::MAX)).unwrap();
@@ -148,8 +149,13 @@ fn live_an_answer_that_comes_within_a_burst_counts_from_the_next_on() {
 }
 
 #[test]
-fn the_model_is_not_told_of_a_port_that_has_named_the_flow() {
-    for (config, port) in [(ports_first(Effect::Arrival), 0), (without_port(Effect::Arrival), 80)] {
+fn the_model_is_asked_what_may_contradict_a_port_and_is_not_told_of_it() {
+    let (all, second) = ([(1, 2, 80), (2, 4, 80)], [(2, 4, 0)]);
+    for (config, expected) in [
+        (ports_first(Effect::Arrival), &second[..]),
+        (ports_first(Effect::PacketTime { delay_us: 0 }), &second),
+        (without_port(Effect::Arrival), &all),
+    ] {
         let mut bench = Bench::new(config);
         bench.begin(3);
         let asked: Vec<_> = (0..bench.ring.waiting())
@@ -158,7 +164,7 @@ fn the_model_is_not_told_of_a_port_that_has_named_the_flow() {
                 (series.task, series.k(), series.server_port)
             })
             .collect();
-        assert_eq!(asked, [(1, 2, port), (2, 4, port)]);
+        assert_eq!(asked, expected);
     }
 }
 
@@ -210,7 +216,6 @@ fn by_packet_time_packets_have_the_ports_label_until_the_contradiction_counts() 
     assert_eq!(bench.manager.counters().verdicts.get(Verdict::Labelled), 8);
     assert_eq!(bench.said(), [PORT]);
     bench.decide(2, answer(0, CONTRADICTS));
-    bench.decide(1, answer(0, CONTRADICTS));
     let contradiction = (0, DecidedBy::Model, 4, true);
     assert_eq!(bench.said(), [PORT, contradiction]);
     assert_eq!(bench.last(), Some(contradiction));
@@ -278,7 +283,6 @@ fn rules_know_the_ports_label_with_the_first_packet_and_the_contradiction() {
     assert_eq!(bench.verdicts(), [Verdict::Labelled; 4]);
     bench.settle();
     assert!(bench.manager.rule_questions().is_empty());
-    bench.decide(1, answer(BY_PORT, u16::MAX));
     bench.decide(2, answer(0, CONTRADICTS));
     let [question] = bench.manager.rule_questions() else {
         panic!("the label is another one");
@@ -368,7 +372,6 @@ fn ports_name_flows_for_other_tasks_too() {
         };
         let dscps = bench.begin(3);
         // The words of the second task: 1 its port's, 2 and 3 its depths'.
-        bench.decide(2, answer(BY_PORT, u16::MAX));
         bench.decide(3, answer(0, CONTRADICTS));
         if effect == Effect::Arrival {
             assert_eq!(dscps, [10; 4]);
