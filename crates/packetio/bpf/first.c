@@ -83,6 +83,8 @@ struct packet {
 	__u32 begins_with; // flags of the entry that it begins
 	__u32 version;     // of the entry whose label may be decided by now
 	__u32 written;     // elements of it
+	__u32 ip_at;       // of the IP header in the frame
+	__u32 overhead;    // bytes of the frame that are not the IP packet's
 	__u8 from_high;
 	__u8 is_egress;
 	__u8 is_odd; // it is no element for the kernel: a fragment, or merged UDP
@@ -330,6 +332,21 @@ static __always_inline void submit(const struct packet *packet, struct record *r
 	bpf_ringbuf_submit(record, wake);
 }
 
+// Counts packets of a flow. Two CPUs may do so at once.
+static __always_inline void count(struct entry *entry, struct counters *counters, int from_high, __u32 packets, __u32 bytes,
+				  __u32 overhead)
+{
+	if (from_high) {
+		__sync_fetch_and_add(&entry->packets[1], packets);
+		__sync_fetch_and_add(&entry->bytes[1], bytes);
+	} else {
+		__sync_fetch_and_add(&entry->packets[0], packets);
+		__sync_fetch_and_add(&entry->bytes[0], bytes);
+	}
+	counters->counted += packets;
+	counters->counted_bytes += bytes + packets * overhead;
+}
+
 #define BEGINS 0x100 // a flow with it
 #define IS_PARSED 0x200
 
@@ -432,10 +449,8 @@ static __noinline int send_first(struct __sk_buff *skb, struct packet *packet)
 #ifdef LABELS
 #include "labels.h"
 #define LABELS_HERE 1
-#define handle_packet handle
 #else
 #define LABELS_HERE 0
-#define handle_packet send_first
 #endif
 
 // What a TCP or UDP header says.
@@ -463,7 +478,7 @@ static __always_inline struct l4 parse_l4(const __u8 *at, int is_tcp)
 // A plain packet of TCP or UDP: counts it, or sends it up. `words` has the addresses' words as in a key, but from the source on.
 // `is_odd`: it is the first fragment of one.
 static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v6, int is_tcp, struct l4 l4, __u32 l3_length,
-				 __u32 headers, int is_egress, int is_odd)
+				 __u32 headers, __u32 ip_at, int is_egress, int is_odd)
 {
 	__u32 gso_size = skb->gso_size, length = l3_length, payload = length - headers, segments = 1;
 	if (gso_size) {
@@ -499,7 +514,6 @@ static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v
 	if (!set || !counters || (is_v6 && !others))
 		return GO_ON;
 	struct entry *entry = 0;
-	int found = GO_ON;
 #ifdef LABELS
 	__u32 zero = 0;
 	__u32 way = NO_WAY;
@@ -530,6 +544,7 @@ static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v
 		packet->segments = segments;
 		packet->headers = headers;
 		packet->version = packet->written = packet->begins_with = 0;
+		packet->ip_at = ip_at;
 		packet->from_high = from_high;
 		packet->is_egress = is_egress;
 		packet->is_odd = is_odd;
@@ -548,28 +563,20 @@ static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v
 		packet->key.words[1] = is_v6 ? words[1] : 0;
 		packet->key.words[2] = is_v6 ? words[2] : 0;
 		packet->key.words[3] = is_v6 ? words[3] : 0;
-		int is_done = handle_packet(skb, packet);
 #ifdef LABELS
-		entry = entry_of(packet);
-		segments = packet->segments;
-		length = packet->length;
-		found = packet->written ? IS_DUE : GO_ON;
+		packet->overhead = skb->len - l3_length;
+		return IS_SLOW;
+#else
+		if (send_first(skb, packet) || !entry)
+			return GO_ON;
 #endif
-		if (is_done || !entry)
-			return found;
 	}
-	// Two CPUs may count a flow's packets at once.
-	if (from_high) {
-		__sync_fetch_and_add(&entry->packets[1], segments);
-		__sync_fetch_and_add(&entry->bytes[1], length);
-	} else {
-		__sync_fetch_and_add(&entry->packets[0], segments);
-		__sync_fetch_and_add(&entry->bytes[0], length);
-	}
+	count(entry, counters, from_high, segments, length, skb->len - l3_length);
 	entry->last = now;
-	counters->counted += segments;
-	counters->counted_bytes += skb->len + (segments - 1) * (skb->len - payload);
-	return found;
+#ifdef LABELS
+	act(skb, entry, ip_at, is_v6, is_egress);
+#endif
+	return GO_ON;
 }
 
 #define CUT 1000      // the headers may lie outside of the linear part
@@ -611,7 +618,7 @@ __noinline int look_behind(struct __sk_buff *skb, __u32 at, int is_egress)
 #pragma unroll
 	for (int i = 0; i < 4; i++)
 		words[i] = be32(ip + 20 - 4 * i) | (__u64)be32(ip + 36 - 4 * i) << 32;
-	return plain(skb, words, 1, is_tcp, l4, length, end - at + l4.header, is_egress, 1);
+	return plain(skb, words, 1, is_tcp, l4, length, end - at + l4.header, at, is_egress, 1);
 other:
 	return send_other(skb, skb->gso_size, 0);
 }
@@ -664,7 +671,7 @@ static __noinline int look(struct __sk_buff *skb, int is_egress)
 		if (!l4.header || length < header + l4.header || at + length > skb->len)
 			goto other;
 		__u64 words[4] = {be32(ip + 12) | (__u64)be32(ip + 16) << 32};
-		return plain(skb, words, 0, is_tcp, l4, length, header + l4.header, is_egress, fragment & MORE_FRAGMENTS);
+		return plain(skb, words, 0, is_tcp, l4, length, header + l4.header, at, is_egress, fragment & MORE_FRAGMENTS);
 	}
 	if (protocol == ETH_P_IPV6) {
 		if (ip + 40 > end)
@@ -687,7 +694,7 @@ static __noinline int look(struct __sk_buff *skb, int is_egress)
 #pragma unroll
 		for (int i = 0; i < 4; i++)
 			words[i] = be32(ip + 20 - 4 * i) | (__u64)be32(ip + 36 - 4 * i) << 32;
-		return plain(skb, words, 1, is_tcp, l4, payload + 40, 40 + l4.header, is_egress, 0);
+		return plain(skb, words, 1, is_tcp, l4, payload + 40, 40 + l4.header, at, is_egress, 0);
 	}
 other:
 	return send_other(skb, skb->gso_size, 0);
@@ -701,10 +708,8 @@ static __always_inline int see(struct __sk_buff *skb, int is_egress)
 #ifdef LABELS
 	if (found >= EXTENDED)
 		found = look_behind(skb, found - EXTENDED, is_egress);
-	if (found == IS_DUE) {
-		label(skb);
-		return GO_ON;
-	}
+	if (found == IS_SLOW)
+		return look_closer(skb);
 #endif
 	return found == CUT ? send_other(skb, skb->gso_size, 0) : found;
 }

@@ -11,7 +11,7 @@ struct {
 	__type(value, struct packet);
 } packets SEC(".maps");
 
-#define IS_DUE 1001 // elements have been written: the flow's label may be decided
+#define IS_SLOW 1001 // the packet may be one of those that its flow's label needs
 
 // A question on its way.
 struct {
@@ -78,9 +78,12 @@ static __always_inline __u64 if_below(__u64 number, __u64 other)
 
 // Fills a question about a flow's first `k` elements; whether all of them are its own. Without branches, all of whose ways the
 // verifier would follow.
-static __always_inline int pose(struct question *question, const struct series *series, const struct entry *entry, __u32 version,
-				__u32 k)
+__noinline int pose(const struct series *series, const struct entry *entry, __u32 version, __u32 k)
 {
+	__u32 zero = 0;
+	struct question *question = bpf_map_lookup_elem(&questions, &zero);
+	if (!question || !series || !entry)
+		return 0;
 	__u32 before = (__u32)series->elements[0];
 	__u64 tag = tag_of(version), foreign = 0, is_high = (entry->flags & FROM_HIGH) / FROM_HIGH;
 #pragma unroll
@@ -111,7 +114,7 @@ static __always_inline __u32 answer_of(struct series *series, const struct entry
 {
 	__u32 zero = 0;
 	struct question *question = bpf_map_lookup_elem(&questions, &zero);
-	if (!question || !pose(question, series, entry, version, k))
+	if (!pose(series, entry, version, k) || !question)
 		return 0;
 	long asked = ask(question);
 	if (asked < 0)
@@ -183,6 +186,41 @@ __noinline int mark(struct __sk_buff *skb, struct entry *entry, const struct key
 	return 0;
 }
 
+// Writes a DSCP into the header of a packet at `ip_at`.
+__noinline int set_dscp(struct __sk_buff *skb, __u32 ip_at, int is_v6, __u32 dscp)
+{
+	__u8 bytes[2];
+	if (bpf_skb_load_bytes(skb, ip_at, bytes, sizeof(bytes)))
+		return 0;
+	// The traffic class follows a version of four bits in IPv6, and a byte in IPv4.
+	__u32 shift = is_v6 ? 6 : 2, before = be16(bytes);
+	__u32 after = (before & ~(0x3f << shift)) | dscp << shift;
+	if (after == before)
+		return 0;
+	bytes[0] = after >> 8;
+	bytes[1] = after;
+	if (bpf_skb_store_bytes(skb, ip_at, bytes, sizeof(bytes), 0) == 0 && !is_v6)
+		bpf_l3_csum_replace(skb, ip_at + 10, bpf_htons(before), bpf_htons(after), 2);
+	return 1;
+}
+
+// Does to a packet what its flow's label asks for.
+static __always_inline void act(struct __sk_buff *skb, const struct entry *entry, __u32 ip_at, int is_v6, int is_egress)
+{
+	const __u32 is_labelled = IS_OURS | IS_NAMED;
+	__u32 zero = 0;
+	if (!(is_egress ? settings.writes_dscp : settings.marks_packets) || (entry->flags & is_labelled) != is_labelled)
+		return;
+	const struct deciding *how = bpf_map_lookup_elem(&deciding, &zero);
+	if (!how)
+		return;
+	__u32 class = entry->sent_data, bits = how->mark[class], dscp = how->dscp[class];
+	if (is_egress && dscp != NO_CLASS)
+		set_dscp(skb, ip_at, is_v6, dscp);
+	if (!is_egress && bits)
+		mark_packet(skb, bits, settings.mark_mask);
+}
+
 // Whether a flow's label is decided and nothing is to be done any more but counting.
 static __always_inline int is_settled(const struct entry *entry, __u64 state)
 {
@@ -198,8 +236,10 @@ static __always_inline void leave(struct entry *entry, __u32 collected)
 }
 
 // Decides a flow's label if it can be, after `n` elements were written. Returns what `resolve` does.
-static __always_inline int decide(struct series *series, struct entry *entry, __u32 version, __u32 n)
+__noinline int decide(struct series *series, struct entry *entry, __u32 version, __u32 n)
 {
+	if (!series || !entry)
+		return LEFT;
 	__u32 zero = 0;
 	const struct deciding *how = bpf_map_lookup_elem(&deciding, &zero);
 	int found = how ? resolve(series, entry, version, n) : LEFT;
@@ -364,17 +404,12 @@ static __always_inline int add(struct __sk_buff *skb, struct packet *packet, str
 	return !packet->segments;
 }
 
-// The label of a flow that got elements: decides it if it can be, marks, and reports.
-__noinline int label(struct __sk_buff *skb)
+// A flow got elements: decides its label if it can be, marks, and reports.
+static __always_inline int label(struct __sk_buff *skb, struct packet *packet, struct entry *entry)
 {
-	__u32 zero = 0;
-	struct packet *packet = bpf_map_lookup_elem(&packets, &zero);
-	if (!packet)
-		return 0;
-	struct entry *entry = entry_of(packet);
 	__u32 version = packet->version;
 	struct series *series = series_of(packet->at, version >> WAY_SHIFT);
-	if (!entry || !series)
+	if (!series)
 		return 0;
 	__u64 state = *(volatile __u64 *)&series->state;
 	int found = UNDECIDED;
@@ -464,4 +499,26 @@ __noinline int handle(struct __sk_buff *skb, struct packet *packet)
 	if ((__u32)state == entry->version && is_settled(entry, state))
 		entry->is_quiet = 1;
 	return 0;
+}
+
+// What is to be done about a packet of a flow that is not labelled, or with which something begins or ends.
+static __always_inline int look_closer(struct __sk_buff *skb)
+{
+	__u32 zero = 0;
+	struct packet *packet = bpf_map_lookup_elem(&packets, &zero);
+	if (!packet)
+		return GO_ON;
+	int is_done = handle(skb, packet);
+	struct entry *entry = entry_of(packet);
+	struct counters *counters = counters_of(packet);
+	if (!entry || !counters)
+		return GO_ON;
+	if (!is_done) {
+		count(entry, counters, packet->from_high, packet->segments, packet->length, packet->overhead);
+		entry->last = packet->now;
+	}
+	if (packet->written)
+		label(skb, packet, entry);
+	act(skb, entry, packet->ip_at, packet->key.kind >> IS_V6_SHIFT, packet->is_egress);
+	return GO_ON;
 }

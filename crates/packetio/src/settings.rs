@@ -99,8 +99,6 @@ pub struct KernelMarks {
     pub mask: u32,
     /// Whether a mark that is there is replaced.
     pub overwrites: bool,
-    /// Whether packets that come in get the mark, too, for rules that copy it to connections.
-    pub in_packets: bool,
 }
 
 /// Keeps ring sockets beyond the end of the process. Calls return quickly.

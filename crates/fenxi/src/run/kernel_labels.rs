@@ -138,7 +138,6 @@ fn marks(config: &Config, bundle: &Bundle) -> Result<Option<KernelMarks>, datapl
         bits: marks.words().map(|word| Mark::of_word(word).map_or(0, |it| it.bits)).collect(),
         mask: config.mark.mask,
         overwrites: marks.overwrites,
-        in_packets: false,
     }))
 }
 

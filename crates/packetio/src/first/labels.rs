@@ -95,7 +95,7 @@ impl Constants {
             marks: has_marks.into(),
             mark_mask: marks.map_or(0, |it| it.mask),
             mark_overwrites: marks.is_some_and(|it| it.overwrites).into(),
-            marks_packets: marks.is_some_and(|it| it.in_packets).into(),
+            marks_packets: (marks.is_some() && !has_marks).into(),
             writes_dscp: (!labels.dscp.is_empty()).into(),
         }
     }
