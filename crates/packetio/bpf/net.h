@@ -73,8 +73,8 @@ struct net {
 	__u32 layers; // behind layer 0; the last makes scores
 	__s32 low;    // the lengths of `codes`; others count as the nearest
 	__s32 high;
-	// Position of place 0's rows, one per code. Behind the last place there is a row for each number
-	// of elements: the sum of the rows of the places behind them.
+	// Position of place 0's rows, one per code. Behind the last place's, there is a row for
+	// each number of elements: the sum of what the places behind them add.
 	__u32 tables;
 	__u32 table_bytes; // of a place
 	__u32 shift;       // log2 of a row's bytes
@@ -210,8 +210,9 @@ static __always_inline const void *row_of(void *blocks, const struct table *tabl
 	return row ? find(blocks, table->rows + ((__u32)*row << table->shift), 8) : 0;
 }
 
-// What follows is in functions that are not `static`, which the verifier checks once and alone: it
-// keeps few states of a loop, and would not know that it has seen what comes after a loop in one.
+// Inner loops that may end early are in functions that are not `static`, which the verifier checks
+// once and alone: it keeps few states of a loop, and would not know that it has seen what comes
+// after one. Others are not inlined, so that they share the stack, of which `ask` takes 112 bytes.
 
 // Adds a row to layer 0's sums.
 __noinline int add_row(const struct row *row, struct row *sums, __u32 chunks)
@@ -305,6 +306,7 @@ __noinline int group(const struct net *net, struct scratch *scratch, __u32 numbe
 			asm volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d)::"memory");
 		}
 	}
+	// One of the two that are written is read. In memory, the loop needs no stack.
 	__u64 *sums = scratch->sums.words;
 	sums[0] = a;
 	sums[1] = b;
