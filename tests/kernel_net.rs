@@ -66,7 +66,7 @@ fn row(question: &Question, shape: Shape) -> (Vec<f32>, Vec<f32>) {
     (series.collect(), context[..shape.context].to_vec())
 }
 
-/// Holds so many rows by chance against the engine; confidences may differ by `tolerance`.
+/// Compares answers to random questions with the engine's; confidences may differ by `tolerance`.
 fn compare(test: &str, name: &str, rows: usize, tolerance: f32) {
     let Some((bundle, mut kernel)) = loaded(test, name) else {
         return;

@@ -67,7 +67,7 @@ fn thousands(number: usize) -> String {
     }
 }
 
-/// Tables of a dense layer 0: of the places, and of the context, each with its look-up.
+/// Tables of a dense layer 0: the places' one, and those for the context, each with its look-up.
 type Tables<'a> = (&'a [i16], &'a [(Option<usize>, Vec<i16>)]);
 
 /// Layer 0, unless the network is larger than the kernel's shapes, or has other layers.
@@ -222,7 +222,7 @@ struct Numbers(Vec<u8>);
 impl Numbers {
     fn head(is_forest: bool, places: usize, classes: usize) -> Self {
         let mut head = Self::default();
-        head.u32(0); // the generation, by whoever puts it into the kernel
+        head.u32(0); // the generation, which packetio writes
         head.u32(is_forest.into());
         head.u32(places);
         head.u32(classes);

@@ -73,8 +73,8 @@ struct net {
 	__u32 layers; // behind layer 0; the last makes scores
 	__s32 low;    // the lengths of `codes`; others count as the nearest
 	__s32 high;
-	// Position of place 0's rows, one per code. Behind the last place there is a row for each number
-	// of elements: the sum of the rows of the places behind them.
+	// Position of place 0's rows, one per code. Behind the last place's, there is a row for
+	// each number of elements: the sum of what the places behind them add.
 	__u32 tables;
 	__u32 table_bytes; // of a place
 	__u32 shift;       // log2 of a row's bytes
@@ -210,8 +210,9 @@ static __always_inline const void *row_of(void *blocks, const struct table *tabl
 	return row ? find(blocks, table->rows + ((__u32)*row << table->shift), 8) : 0;
 }
 
-// What follows is in functions that are not `static`, which the verifier checks once and alone: it
-// keeps few states of a loop, and would not know that it has seen what comes after a loop in one.
+// Inner loops that may end early are in functions that are not `static`, which the verifier checks
+// once and alone: it keeps few states of a loop, and would not know that it has seen what comes
+// after one. Others are not inlined, so that they share the stack, of which `ask` takes 112 bytes.
 
 // Adds a row to layer 0's sums.
 __noinline int add_row(const struct row *row, struct row *sums, __u32 chunks)
@@ -242,7 +243,7 @@ static __always_inline __u64 activations_of(__u64 sums)
 
 // Layer 0: adds a row for each element, one for those that are not there, and one for each number
 // of the context.
-static __always_inline int first_layer(void *blocks, const struct net *net,
+static __noinline int first_layer(void *blocks, const struct net *net,
 				       const struct question *question, struct scratch *scratch)
 {
 	__u32 places = net->head.places, elements = at_most(question->elements, places);
@@ -274,29 +275,7 @@ static __always_inline int first_layer(void *blocks, const struct net *net,
 	return 1;
 }
 
-// An output out of half a word.
-static __always_inline __s64 output_of(const struct layer *layer, __u32 output, __s64 sum)
-{
-	return (sum + layer->bias[output]) >> layer->shift[output];
-}
-
-// Two outputs as activations.
-static __always_inline void put(const struct layer *layer, __u32 output, __u64 sums, __u16 *to)
-{
-	__s64 low = (__s64)(sums << 32) >> 32, high = (__s64)(sums - low) >> 32;
-	to[output] = at_most(at_least(output_of(layer, output, low), 0), 4095);
-	to[output + 1] = at_most(at_least(output_of(layer, output + 1, high), 0), 4095);
-}
-
-// Two outputs of the last layer, as scores.
-static __always_inline void score(const struct layer *layer, __u32 output, __u64 sums, __s32 *to)
-{
-	__s64 low = (__s64)(sums << 32) >> 32, high = (__s64)(sums - low) >> 32;
-	to[output] = output_of(layer, output, low);
-	to[output + 1] = output_of(layer, output + 1, high);
-}
-
-// A group of a layer's outputs.
+// A group of a layer's outputs: activations, or of the last layer scores.
 __noinline int group(const struct net *net, struct scratch *scratch, __u32 number, __u32 g)
 {
 	if (!net || !scratch)
@@ -327,18 +306,25 @@ __noinline int group(const struct net *net, struct scratch *scratch, __u32 numbe
 			asm volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d)::"memory");
 		}
 	}
-	if (number + 1 == net->layers) {
-		score(layer, g * GROUP, a, scratch->scores);
-		score(layer, g * GROUP + 2, b, scratch->scores);
-		score(layer, g * GROUP + 4, c, scratch->scores);
-		score(layer, g * GROUP + 6, d, scratch->scores);
-		return 1;
-	}
+	// One of the two that are written is read. In memory, the loop needs no stack.
+	__u64 *sums = scratch->sums.words;
+	sums[0] = a;
+	sums[1] = b;
+	sums[2] = c;
+	sums[3] = d;
 	__u16 *to = scratch->activations[~number & 1].numbers;
-	put(layer, g * GROUP, a, to);
-	put(layer, g * GROUP + 2, b, to);
-	put(layer, g * GROUP + 4, c, to);
-	put(layer, g * GROUP + 6, d, to);
+	__u32 output = g * GROUP;
+	KEEP_LOOP
+	for (int i = 0; i < GROUP / 2; i++) {
+		__s64 low = (__s64)(sums[i] << 32) >> 32, high = (__s64)(sums[i] - low) >> 32;
+		low = (low + layer->bias[output]) >> layer->shift[output];
+		high = (high + layer->bias[output + 1]) >> layer->shift[output + 1];
+		scratch->scores[output] = low;
+		scratch->scores[output + 1] = high;
+		to[output] = at_most(at_least(low, 0), 4095);
+		to[output + 1] = at_most(at_least(high, 0), 4095);
+		output += 2;
+	}
 	return 1;
 }
 
@@ -351,7 +337,7 @@ static __always_inline __s64 order(__s64 number, __u32 class)
 static __always_inline __u64 class_of(__s64 order) { return CLASSES - 1 - (order & (CLASSES - 1)); }
 
 // Class and confidence by the last layer's numbers.
-static __always_inline __s64 softmax(void *blocks, const struct net *net,
+static __noinline __s64 softmax(void *blocks, const struct net *net,
 				      const struct question *question, __s32 *scores)
 {
 	__s64 best = -(1ll << 40); // below all scores
@@ -397,7 +383,7 @@ __noinline int walk(const struct block *block, const struct scratch *scratch, __
 }
 
 // Class and confidence by the sums of steps.
-static __always_inline __s64 shares(void *blocks, const struct forest *forest,
+static __noinline __s64 shares(void *blocks, const struct forest *forest,
 				    const struct question *question, struct scratch *scratch)
 {
 	__s32 *exponentials = scratch->scores;
@@ -429,7 +415,7 @@ static __always_inline __s64 shares(void *blocks, const struct forest *forest,
 	return class_of(best) | ((share << 15) + total / 2) / total << 16;
 }
 
-static __always_inline __s64 ask_forest(void *blocks, const struct forest *forest,
+static __noinline __s64 ask_forest(void *blocks, const struct forest *forest,
 					const struct question *question, struct scratch *scratch)
 {
 	UNROLL

@@ -74,7 +74,7 @@ pub(super) fn forest(forest: &Forest) -> Result<Vec<u8>, Error> {
 }
 
 impl Blocks {
-    /// Begins a tree of so many nodes, which fit into one block; the number of its first node.
+    /// Begins a tree of `nodes` nodes, which fit into one block; the number of its first node.
     fn tree(&mut self, nodes: usize) -> usize {
         const LINE: usize = 64;
         let (at, bytes) = (self.0.len().next_multiple_of(LINE), nodes * size_of::<u64>());

@@ -113,7 +113,7 @@ impl KernelNet {
         self.run(question, 1).map(|(answer, _)| answer)
     }
 
-    /// Asks the network so many times; the mean time of one.
+    /// Asks the network `times` times; the mean time of one answer.
     ///
     /// # Errors
     /// The test run fails.
