@@ -72,7 +72,7 @@ impl Deciding {
             sure: by_depth(&|it| it.sure.into()),
             contradicts: by_depth(&|it| it.contradicts.map_or(NEVER, u32::from)),
             sure_classes: labels.sure_classes.into(),
-            unknown: labels.least.len() as u32,
+            unknown: labels.sure_classes.into(),
             least: std::array::from_fn(|i| labels.least.get(i).map_or(0, |&it| it.into())),
             mark: std::array::from_fn(|i| marks.get(i).map_or(0, |&it| it)),
             dscp: std::array::from_fn(|i| {

@@ -166,7 +166,12 @@ fn load_object(
         let table = Table::map(maps, series, (workers, sets), secrets)?;
         Ok((ebpf, table))
     };
-    loaded.and_then(table).map_err(|error| refused(interface, &*error))
+    loaded.and_then(table).map_err(|error| match (refused(interface, &*error), labels) {
+        (OpenError::FirstPackets { interface, why }, Some(_)) => {
+            OpenError::KernelLabels { interface, why: why.replace(NEEDED, NEEDED_FOR_LABELS) }
+        }
+        (error, _) => error,
+    })
 }
 
 /// Loads a program into the kernel, unless it is loaded.
@@ -236,6 +241,9 @@ impl Program {
     }
 }
 
+const NEEDED: &str = "CAP_BPF and CAP_NET_ADMIN are needed";
+const NEEDED_FOR_LABELS: &str = "CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON are needed";
+
 /// Converts an error, with its cure where known.
 fn refused(interface: &Interface, error: &(dyn Error + 'static)) -> OpenError {
     let mut why = error.to_string();
@@ -254,7 +262,7 @@ fn refused(interface: &Interface, error: &(dyn Error + 'static)) -> OpenError {
         };
     }
     let cure = match errno(error) {
-        Some(libc::EPERM | libc::EACCES) => Some("CAP_BPF and CAP_NET_ADMIN are needed"),
+        Some(libc::EPERM | libc::EACCES) => Some(NEEDED),
         Some(libc::EINVAL) if why.contains("link") => Some("Linux 6.6 or later is needed"),
         Some(libc::ENOMEM) => Some("ask for fewer flows or a smaller ring"),
         _ => None,
