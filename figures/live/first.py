@@ -1,4 +1,5 @@
-"""What fenxi costs a router that forwards: all packets up to it, or the first of each flow."""
+"""What fenxi costs a router that forwards: all packets up to it, the first of each flow, or
+none where the kernel labels."""
 
 import json
 import resource
@@ -13,7 +14,16 @@ from .delay import router
 from .lab import Fenxi, Lab, cpu_of, need
 from .speed import BLAST
 
-CAPTURES = {"all": "live-mark.toml", "first": "live-mark-first.toml"}
+CAPTURES = {
+    "all": "live-mark.toml",
+    "first": "live-mark-first.toml",
+    "kernel": "live-mark-kernel.toml",
+    "kernel, records": "live-mark-kernel.toml",
+}
+# Packets of a flow, and how many times less than `all` the others are to cost.
+BARS = {240: {"first": 4, "kernel": 4}, 40: {"first": 2, "kernel": 4}, 10: {"kernel": 4}}
+# CPU per flow beyond counting, in us.
+FLOW_BARS = {"kernel": 5, "kernel, records": 15}
 THREADS = ("flow-0.0", "analytics-0.0", "marks")
 # Before each measurement.
 WARM_S = 2
@@ -94,11 +104,13 @@ def blast(lab, path, pps, seconds, rounds=1_000_000):
 
 def marking(lab, name, scratch):
     """fenxi with the shipped configuration of a capture, on the second CPU; nobody without one."""
+    records = ("--records", f"{scratch}/records.jsonl") if name and "records" in name else ()
     return name and Fenxi(
         lab,
         "router",
         "--set",
         'io.interfaces=["in"]',
+        *records,
         cpu=1,
         config=CAPTURES[name],
         scratch=scratch,
@@ -137,7 +149,7 @@ def saturated(report, arguments):
             f"first: packets/s that the kernel forwards with capture {name}, by without fenxi",
             share,
             "share",
-            0.97 if name == "first" else None,
+            None if name == "all" else 0.97,
         )
 
 
@@ -145,7 +157,8 @@ def first(report, arguments):
     need("nft", "nftables")
     saturated(report, arguments)
     pps, softirqs = (arguments.pps or [100_000])[0], kernel_threads()
-    for per_flow, bar in ((240, 4), (40, 2)):
+    by_length = {}
+    for per_flow, bars in BARS.items():
         with Lab() as lab, tempfile.TemporaryDirectory() as scratch:
             router(lab)
             lab.run(
@@ -196,7 +209,7 @@ def first(report, arguments):
                 say(
                     f"flows of {per_flow}, round {number} of {arguments.rounds}: alone "
                     f"{spent[None]:.0f} ns a packet, "
-                    f"all {spent['all']:.0f}, first {spent['first']:.0f}"
+                    + ", ".join(f"{name} {spent[name]:.0f}" for name in CAPTURES)
                 )
             for name in CAPTURES:
                 report.add(
@@ -204,5 +217,18 @@ def first(report, arguments):
                     statistics.median(costs[name]),
                     "ns of CPU a packet",
                 )
-            ratio = statistics.median(a / max(f, 1) for a, f in zip(costs["all"], costs["first"]))
-            report.add(f"first, flows of {per_flow}: all by first", ratio, "times", bar)
+            by_length[per_flow] = costs
+            for name, bar in bars.items():
+                ratio = statistics.median(a / max(f, 1) for a, f in zip(costs["all"], costs[name]))
+                report.add(f"first, flows of {per_flow}: all by {name}", ratio, "times", bar)
+    # What a flow costs is in short flows once more than in long ones.
+    for name in CAPTURES:
+        pairs = zip(by_length[10][name], by_length[240][name])
+        per_flow = statistics.median((short - long) / (1 / 10 - 1 / 240) for short, long in pairs)
+        report.add(
+            f"first: CPU per flow beyond counting, capture {name}",
+            per_flow / 1000,
+            "us",
+            FLOW_BARS.get(name),
+            most=True,
+        )
