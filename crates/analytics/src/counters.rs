@@ -256,7 +256,7 @@ impl Counters {
         self.batches[trigger as usize]
     }
 
-    /// So many batches were fired.
+    /// Counts `batches` equal batches as fired.
     pub(crate) fn fired(&mut self, device_slot: usize, fire: &Fire, batches: u64) {
         let (series, padding) = (fire.take as u64, (fire.size - fire.take) as u64);
         let counters = &mut self.batches[fire.trigger as usize];
@@ -270,7 +270,7 @@ impl Counters {
         device.batch_series.saturating_record_n(series, batches);
     }
 
-    /// So many series, at least one, were answered at once by the first device.
+    /// The first device answered `series` series at once, at least one.
     pub(crate) fn answered_at_once(
         &mut self,
         series: u64,
