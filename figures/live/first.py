@@ -104,7 +104,7 @@ def blast(lab, path, pps, seconds, rounds=1_000_000):
 
 def marking(lab, name, scratch):
     """fenxi with the shipped configuration of a capture, on the second CPU; nobody without one."""
-    records = ("--records", f"{scratch}/records.jsonl") if name and "records" in name else ()
+    records = ("--flows", f"{scratch}/flows.jsonl") if name and "records" in name else ()
     return name and Fenxi(
         lab,
         "router",

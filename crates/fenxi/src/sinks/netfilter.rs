@@ -151,7 +151,7 @@ impl WriterSink {
     fn is_by_kernel(&self, label: &LabelRecord) -> bool {
         let decision = &label.decision;
         self.by_kernel.as_ref().filter(|_| label.task == TaskId::FIRST).is_some_and(|marks| {
-            // A port names a TCP flow by its SYN, which comes up before the kernel reports the flow.
+            // A port names a TCP flow by its SYN, which comes up before the flow is reported.
             let is_by_syn = decision.decided_by == DecidedBy::Port && label.flow.protocol == TCP;
             is_by_syn && marks.has_ports()
                 || kernel_mark(marks, &label.flow, decision.class).is_some()

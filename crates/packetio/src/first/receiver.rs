@@ -34,8 +34,8 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// After frames, the worker polls again after this pause, and only sleeps on the ring if it finds
 /// none: a busy interface causes no more wake-ups than that.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Where the kernel labels flows nothing is urgent: the worker polls at this interval, and sleeps on
-/// the ring once it has been empty for so long.
+/// Where the kernel labels flows nothing is urgent: the worker polls at this interval, and sleeps
+/// on the ring once it has been empty for this long.
 const LABELS_PAUSE: Duration = Duration::from_millis(3);
 const LABELS_STAY: Duration = Duration::from_millis(100);
 

@@ -143,7 +143,7 @@ impl Round {
     }
 }
 
-/// Whether a silence is longer than so many ticks. The kernel's clock may be ahead of this one.
+/// Whether a silence is longer than this. The kernel's clock may be ahead of this thread's.
 fn is_older(silent: u32, ticks: u32) -> bool {
     silent > ticks && silent < u32::MAX / 2
 }

@@ -79,7 +79,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Maps the program's maps `table`, `table_words` and `asleep`, and `series` if it labels flows.
+    /// Maps the program's maps `table`, `table_words` and `asleep`; and `series`, if it labels.
     pub fn map(
         [table, words, asleep]: [BorrowedFd<'_>; 3],
         series: Option<BorrowedFd<'_>>,
