@@ -126,6 +126,11 @@ DEVICES = [f"--vdev=net_af_packet{i},iface=m{i}" for i in range(2)]
 PORTS = {
     "packet sockets, tap": ['io.interfaces=["m0"]'],
     "first packets, tap": ['io.interfaces=["m0"]', "io.capture=first"],
+    "labels in the kernel, tap": [
+        'io.interfaces=["m0"]',
+        "io.capture=kernel",
+        "model.path=models/protocol-small",
+    ],
     "packet sockets, inline": INLINE,
     "af_xdp, inline": [*INLINE, "io.backend=af_xdp"],
     "dpdk over net_af_packet, inline": [
