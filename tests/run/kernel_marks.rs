@@ -23,7 +23,8 @@ const ROUNDS: u64 = 6;
 /// In a flow that a port names: fewer than those at which an answer may contradict the port.
 const NAMED_ROUNDS: u64 = 4;
 /// Ports that name their flows, and the first of those that do not.
-const NAMED: [(bool, u16); 4] = [(false, 53), (false, 123), (true, 443), (true, 22)];
+const NAMED: [(bool, u16, &str); 4] =
+    [(false, 53, "DNS"), (false, 123, "NTP"), (true, 443, "TLS"), (true, 22, "SSH")];
 const UNNAMED: u16 = 21_000;
 const UNNAMED_FLOWS: u16 = 24;
 
@@ -96,7 +97,7 @@ fn talk(lab: &Lab, (is_v6, is_tcp, port): Name, lengths: [u16; 2], rounds: u64) 
 fn talk_of_all(lab: &Lab) -> BTreeMap<Name, u64> {
     let mut flows = BTreeMap::new();
     for is_v6 in [false, true] {
-        for (is_tcp, port) in NAMED {
+        for (is_tcp, port, _) in NAMED {
             talk(lab, (is_v6, is_tcp, port), [60, 200], NAMED_ROUNDS);
             flows.insert((is_v6, is_tcp, port), NAMED_ROUNDS);
         }
@@ -187,6 +188,13 @@ fn outcomes(live: &Live, outcome: &str) -> u64 {
 }
 
 fn wait_for_marks(live: &Live, flows: usize) {
+    std::thread::sleep(Duration::from_secs(3));
+    let page = live.scrape();
+    let all: Vec<&str> = page
+        .lines()
+        .filter(|l| l.starts_with("fenxi_mark") || l.starts_with("fenxi_labels"))
+        .collect();
+    eprintln!("DEBUG {}", all.join("\n"));
     live.wait_for("all marks are counted", |live| {
         live.metric_sum("fenxi_marks_total") >= flows as f64
             && live.metric_sum("fenxi_marks_waiting") == 0.0
@@ -211,6 +219,18 @@ fn the_deciding_packet_is_forwarded_with_its_mark() {
         let path = dir.path().join("records");
         let live = start_kernel(&lab, interface, model, &path, &[]);
         let flows = talk_of_all(&lab);
+        for _ in 0..8 {
+            std::thread::sleep(Duration::from_secs(1));
+            let dns = live.samples_with("fenxi_labels_total", "DNS");
+            let begun = live.samples("fenxi_flows_begun_total");
+            let counted = live.samples("fenxi_port_counted_packets_total");
+            eprintln!(
+                "DEBUG {dns:?} {begun:?} {counted:?} {} {}",
+                flows.len(),
+                outcomes(&live, "written")
+            );
+        }
+        println!("{}", live.ctl(&["flows", "-n", "100"]).stdout);
         live.wait_for("all have marks", |live| outcomes(live, "written") >= flows.len() as u64);
         assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
         let summary = live.terminate(0).json();
@@ -225,15 +245,17 @@ fn the_deciding_packet_is_forwarded_with_its_mark() {
             let deciding = deciding(&record);
             *by_depth.entry(deciding).or_default() += 1;
             // Until an answer contradicts the port, the port's mark is there.
-            let port = &record["contradicts"];
-            contradicted += u64::from(!port.is_null());
-            let named = if port.is_null() { deciding } else { 0 };
+            let is_contradicted = record["contradicts"] == true;
+            contradicted += u64::from(is_contradicted);
+            let named = if is_contradicted { 0 } else { deciding };
+            let port = NAMED.iter().find(|(_, port, _)| *port == name.2);
+            let port = Value::from(port.map_or("", |(_, _, label)| *label));
             let before = unmarked(interface, name.1, named);
             let by_then = unmarked(interface, name.1, deciding);
             for (at, seen) in seen.iter().enumerate() {
                 let wanted = [
                     (FOREIGN, before[at]),
-                    (FOREIGN | mark_of(model, port), by_then[at] - before[at]),
+                    (FOREIGN | mark_of(model, &port), by_then[at] - before[at]),
                     (mark, flows[&name] - by_then[at]),
                 ];
                 let wanted: BTreeMap<u32, u64> =
@@ -255,7 +277,7 @@ fn the_deciding_packet_is_forwarded_with_its_mark() {
 /// Somebody else's mark, where fenxi writes its own: on all connections of IPv6.
 const THEIRS: u32 = 0x4100_0000;
 const MARKED_BY_OTHERS: &str = "table inet theirs {
-    chain mark {
+    chain others {
         type filter hook prerouting priority -180; policy accept;
         meta nfproto ipv6 ct state new ct mark set 0x4100cd40
     }
@@ -290,7 +312,7 @@ fn a_mark_of_somebody_else_stays_unless_it_is_to_be_overwritten() {
 /// AF11, and the congestion bits that the server sets (ECT(1)).
 const DSCP: u8 = 10;
 const ECN: u8 = 1;
-const SETS_ECN: &str = "table inet ecn {
+const SETS_ECN: &str = "table inet congestion {
     chain out {
         type filter hook output priority 0; policy accept;
         ip ecn set ect1
