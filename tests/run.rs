@@ -13,6 +13,7 @@ mod first;
 mod inline;
 mod kept;
 mod kernel;
+mod kernel_marks;
 mod layouts;
 mod mark;
 mod merged;

@@ -8,7 +8,9 @@ use aya::maps::{MapData, RingBuf};
 
 use super::FlowCounts;
 use super::describe::{self, Clocks, ELEMENT_BYTES, TAG, describe, flow_counts, put};
-use super::layout::{ELEMENTS_MAX, HAS_COUNTS, IS_KEPT, IS_MARKED, IS_REPORT, Key, OPENS, Record};
+use super::layout::{
+    ELEMENTS_MAX, HAS_COUNTS, IS_KEPT, IS_MARKED, IS_REPORT, Key, OPENS, Record, Reported,
+};
 use super::program::{self, Loaded, Program};
 use super::round::{COUNTS, Found, PORTION_EVERY, Round};
 use super::table::{Enough, Table};
@@ -173,7 +175,7 @@ impl Receiver {
             let link = self.interface.link_type;
             let us = record.time_ns / 1000;
             if let Some(written) = &self.written {
-                note_mark(&record, written);
+                note_mark(&record.key, &record.reported, written);
             }
             for &element in record.reported.elements() {
                 if element.is_of(record.counts.version) {
@@ -251,7 +253,11 @@ impl Receiver {
                     true => table.take_unreported(self.worker, *number, counts.version),
                     false => None,
                 };
-                for &element in reported.unwrap_or_default().elements() {
+                let reported = reported.unwrap_or_default();
+                if let Some(written) = &self.written {
+                    note_mark(key, &reported, written);
+                }
+                for &element in reported.elements() {
                     let room = &mut self.bytes[self.filled..];
                     let (of, us) = ((key, element), clocks.boot_us());
                     let frame = describe::element(room, self.filled, of, us, (link, clocks));
@@ -320,14 +326,13 @@ impl Receiver {
 }
 
 /// Notes the mark of a flow's label, if the program has seen to it.
-fn note_mark(record: &Record, written: &WrittenMarks) {
-    let mark = match record.reported.marked {
+fn note_mark(key: &Key, reported: &Reported, written: &WrittenMarks) {
+    let mark = match reported.marked {
         IS_MARKED => KernelMark::Written,
         IS_KEPT => KernelMark::Kept,
         _ => return,
     };
-    let class = record.reported.class.into();
-    written.note(record.key.protocol, record.key.ends(), class, mark);
+    written.note(key.protocol, key.ends(), reported.class.into(), mark);
 }
 
 impl Rx for Receiver {

@@ -16,8 +16,9 @@ use rustix::mm::MapFlags;
 
 use super::hash::Secrets;
 use super::layout::{
-    CLAIMED_SHIFT, CLEARING, DEPTHS_MAX, ELEMENTS_MAX, Element, GIVING, IS_OURS, KernelCounts, Key,
-    REPORTED_SHIFT, Reported, VERSION_STEP, WAYS, WORKERS_MAX, WRITTEN_SHIFT,
+    CLAIMED_SHIFT, CLEARING, DEPTHS_MAX, ELEMENTS_MAX, Element, GIVING, IS_KEPT, IS_MARKED,
+    IS_OURS, KernelCounts, Key, REPORTED_SHIFT, Reported, VERSION_STEP, WAYS, WORKERS_MAX,
+    WRITTEN_SHIFT,
 };
 use crate::mapping::Mapping;
 
@@ -29,7 +30,7 @@ struct Entry {
     kind: AtomicU64,
     version: AtomicU32,
     last: AtomicU32,
-    /// Packets handed out; only the program uses it and the fields marked so.
+    /// Packets handed out; of a flow with a label, the second is its class.
     sent: [AtomicU8; 2],
     is_quiet: AtomicU8,
     flags: AtomicU8,
@@ -186,10 +187,21 @@ impl Table {
     pub fn take_unreported(&self, worker: u32, number: usize, version: u32) -> Option<Reported> {
         let number = worker as usize * self.len() + number;
         let (series, state, [from, to]) = self.unreported(number, version)?;
+        let entry = &self.entries()[number];
+        let flags = entry.flags.load(Ordering::Relaxed);
+        // Of a flow that has a label.
+        let class = entry.sent[1].load(Ordering::Relaxed);
         let new = state + (u64::from(to - from) << REPORTED_SHIFT);
         series.state.compare_exchange(state, new, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         let element = |i: usize| Element(series.elements[i].load(Ordering::Relaxed));
-        Some(Reported { from, to, elements: std::array::from_fn(element), ..Reported::default() })
+        Some(Reported {
+            from,
+            to,
+            class,
+            marked: flags & (IS_MARKED | IS_KEPT),
+            elements: std::array::from_fn(element),
+            ..Reported::default()
+        })
     }
 
     fn find(&self, key: &Key) -> Option<&Entry> {
