@@ -196,7 +196,7 @@ fn wait_for_labels(live: &Live, flows: usize) {
     assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
 }
 
-/// Each packet from the deciding one on has its connection's mark, and none before: of all flows,
+/// Each packet from the deciding one on has its connection's mark, and none before, for all flows,
 /// wherever fenxi looks, behind NAT too.
 #[test]
 fn the_deciding_packet_is_forwarded_with_its_mark() {
@@ -336,7 +336,7 @@ fn carried(frame: &[u8]) -> Option<(Name, u8)> {
 }
 
 /// From the deciding packet on, a flow's packets that leave by the watched interface carry the DSCP
-/// of its label, with all else of their headers as it was.
+/// that its label has, with all else of their headers as it was.
 #[test]
 fn packets_of_labelled_flows_leave_with_the_dscp_of_their_label() {
     let Some(lab) = Lab::routed("kernel-dscp", true, &["tcpdump"]) else { return };

@@ -127,7 +127,7 @@ impl Outbox {
 
     /// Whether nothing waits to be recorded.
     pub fn is_empty(&self) -> bool {
-        self.events.is_empty() && self.changes.is_empty()
+        self.events.is_empty() && self.changes.is_empty() && self.given.is_empty()
     }
 
     pub fn change(&mut self, changed: Changed) {

@@ -189,7 +189,7 @@ impl Table {
         let (series, state, [from, to]) = self.unreported(number, version)?;
         let entry = &self.entries()[number];
         let flags = entry.flags.load(Ordering::Relaxed);
-        // Of a flow that has a label.
+        // The flow has a label.
         let class = entry.sent[1].load(Ordering::Relaxed);
         let new = state + (u64::from(to - from) << REPORTED_SHIFT);
         series.state.compare_exchange(state, new, Ordering::AcqRel, Ordering::Relaxed).ok()?;

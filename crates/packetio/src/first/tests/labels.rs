@@ -1,5 +1,5 @@
-//! Labels in the kernel: which packets are elements, and when they are reported. There is no network
-//! here, so the program leaves each flow to user space when it would ask.
+//! Labels in the kernel: which packets are elements, and when they are reported. There is no
+//! network here, so the program leaves each flow to user space when it would ask.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
