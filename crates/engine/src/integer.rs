@@ -6,7 +6,6 @@ use crate::aligned::Aligned;
 use crate::channels::Channels;
 use crate::integers::{Integers, Output};
 use crate::layer::{Activate, Layer, Score, multiply};
-use crate::network::from_q15;
 use crate::simd::{Isa, LANES_MAX, Simd, Work};
 use crate::tabulated::Lookup;
 
@@ -22,6 +21,12 @@ pub(crate) use softmax::POLYNOMIAL;
 const TILE: usize = 32;
 /// The score of columns that are no class: below all that are.
 const NO_CLASS: i32 = -(1 << 28);
+
+/// A confidence in Q15, as integer networks and the kernel have it; exact.
+#[inline]
+pub fn from_q15(confidence: u32) -> f32 {
+    confidence as f32 / 32_768.0
+}
 
 pub(crate) struct Network {
     places: usize,

@@ -59,8 +59,9 @@ mod trees;
 pub mod wire;
 
 pub use error::Error;
+pub use integer::from_q15;
 pub use kernel::kernel;
-pub use network::{Answer, Network, RowNs, Scratch, Shape, from_q15};
+pub use network::{Answer, Network, RowNs, Scratch, Shape};
 pub use ranges::Ranges;
 pub use simd::Isa;
 pub use snapshot::snapshot;

@@ -21,12 +21,6 @@ pub struct Answer {
     pub confidence: f32,
 }
 
-/// A confidence in Q15, as integer networks and the kernel have it; exact.
-#[inline]
-pub fn from_q15(confidence: u32) -> f32 {
-    confidence as f32 / 32_768.0
-}
-
 /// What one row of a network's input has, and how many classes it tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {

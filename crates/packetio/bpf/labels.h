@@ -3,7 +3,7 @@
 // What becomes of a packet where the kernel labels flows: part of first.c.
 
 // The packet that a CPU is at: it stands here and not on the stack, so that a label can be decided once its packet has been
-// dealt with, and the network has the stack.
+// dealt with, and the network has the stack. No packet interrupts another one here: both directions run with softirqs off.
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -465,16 +465,14 @@ __noinline int handle(struct __sk_buff *skb, struct packet *packet)
 	int opens = is_syn || is_forgotten(entry, packet->now);
 	if (opens) {
 		int is_ours = is_syn ? !packet->data : !is_tcp && packet->data && !packet->is_odd;
-		if (is_syn || !is_ours) {
-			send_up(skb, packet, HAS_COUNTS | OPENS);
-		} else {
-			send_report(packet, OPENS);
-		}
+		int comes_up = is_syn || !is_ours;
+		if (!(comes_up ? send_up(skb, packet, HAS_COUNTS | OPENS) : send_report(packet, OPENS)))
+			return 1; // User space knows of no other flow.
 		packet->begins_with = !is_ours ? 0 : IS_OURS | (packet->from_high ? FROM_HIGH : 0);
 		begin_again(packet, entry, is_syn ? 0 : 1, is_syn ? 0 : packet->data);
 		if (entry->flags & IS_OURS)
 			name_by_port(entry);
-		if (is_syn || !is_ours)
+		if (comes_up)
 			return 1;
 	}
 	struct series *series = series_of(packet->at, entry->version >> WAY_SHIFT);

@@ -44,7 +44,7 @@ fn why_not(config: &Config, tasks: &[OpenTask]) -> Option<String> {
     let (name, series, labels) = (&task.name, &task.series, task.bundle.labels().len());
     let first = config.tasks.first();
     let mut devices = task.config.accel.devices.iter();
-    let other = devices.find(|device| device.provider.name != "native");
+    let other = devices.find(|device| !device.provider.answers_at_once);
     let reasons = [
         (
             first.is_some_and(|it| !it.when.terms.is_empty()),
