@@ -113,10 +113,10 @@ fn load_object(
     let secrets = Secrets::new(first.seed);
     let entries = workers.saturating_mul(sets).saturating_mul(WAYS as u32);
     let labels = first.labels.as_deref();
-    let types = Btf::from_sys_fs().ok();
-    let linked = kfunc::link(OBJECT_WITH_LABELS, types.as_ref());
-    let marks = labels.is_some_and(|it| it.marks.is_some());
-    let constants = labels.map(|it| Constants::new(it, marks && linked.is_ok()));
+    let has_marks = labels.is_some_and(|it| it.marks.is_some());
+    let link = || kfunc::link(OBJECT_WITH_LABELS, Btf::from_sys_fs().ok().as_ref()).ok();
+    let linked = if has_marks { link() } else { None };
+    let constants = labels.map(|it| Constants::new(it, linked.is_some()));
     let mut loader = EbpfLoader::new();
     let object = match &constants {
         None => OBJECT,
@@ -124,12 +124,6 @@ fn load_object(
             loader.override_global("settings", constants, true);
             loader.override_global("marks_connections", &constants.marks, true);
             loader.map_max_entries("series", entries);
-            if marks
-                && linked.is_ok()
-                && let Some(written) = &first.written
-            {
-                written.begin_with_ports();
-            }
             linked.as_deref().unwrap_or(OBJECT_WITH_LABELS)
         }
     };

@@ -8,6 +8,7 @@ use aya::maps::{MapData, RingBuf};
 
 use super::FlowCounts;
 use super::describe::{self, Clocks, ELEMENT_BYTES, TAG, describe, flow_counts, put};
+use super::kfunc::marks_connections;
 use super::layout::{
     ELEMENTS_MAX, HAS_COUNTS, IS_KEPT, IS_MARKED, IS_REPORT, Key, OPENS, Record, Reported,
 };
@@ -99,6 +100,12 @@ pub fn open(
     let interface = Interface::open(&settings.interface)?;
     let Loaded { mut program, rings, table } = program::load(settings, first, &interface, workers)?;
     program.attach(&interface)?;
+    if let (Some(labels), Some(written)) = (&first.labels, &first.written)
+        && labels.marks.is_some()
+        && marks_connections().is_ok()
+    {
+        written.begin_with_ports();
+    }
     let shared = Arc::new(Shared { program: Mutex::new(program), table });
     let ports = rings.into_iter().zip(0..).map(|(ring, worker)| {
         let enough = Some(Enough(shared.table.clone()));
