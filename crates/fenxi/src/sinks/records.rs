@@ -410,6 +410,7 @@ mod tests {
             depth: 3,
             model: 0,
             time_to_label_us: Some(0),
+            truth: None,
         }
     }
 
@@ -481,6 +482,7 @@ mod tests {
                 depth: 10,
                 model: 3,
                 time_to_label_us: Some(12),
+                truth: None,
             },
         });
         let mut line = Vec::new();
