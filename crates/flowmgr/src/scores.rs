@@ -14,8 +14,8 @@ counters! {
     pub struct TaskScores {
         /// Of all models together.
         pub all: Score,
-        /// Of the latest ones, in no order.
-        pub latest: [ModelScore; LATEST],
+        /// Of the latest ones, each at its generation modulo their number.
+        latest: [ModelScore; LATEST],
     }
 }
 
@@ -61,6 +61,16 @@ impl TaskScores {
         TaskScores { all: Score::new(classes), latest: std::array::from_fn(|_| of_model()) }
     }
 
+    /// The latest models that have flows, the newest first.
+    pub fn by_model(&self) -> Vec<&ModelScore> {
+        let has_flows = |it: &&ModelScore| it.score.judged() + it.score.cut > 0;
+        let mut models: Vec<&ModelScore> = self.latest.iter().filter(has_flows).collect();
+        let newest = models.iter().map(|it| it.model);
+        let newest = newest.reduce(|a, b| if is_newer(b, a) { b } else { a }).unwrap_or(0);
+        models.sort_by_key(|it| behind(newest, it.model));
+        models
+    }
+
     /// Counts an ended flow. `band`: the one that it proved to be of, if that is known.
     pub(crate) fn count(&mut self, said: &Decision, band: Option<u16>, bytes: u64) {
         self.all.count(said, band, bytes);
@@ -77,10 +87,13 @@ impl TaskScores {
     }
 }
 
-/// Whether a model came after another one; generations are modulo [`cring::MODELS_MAX`].
+/// How many generations, which are modulo [`cring::MODELS_MAX`], a model is behind another one.
+fn behind(newest: u16, model: u16) -> usize {
+    usize::from(newest.wrapping_sub(model)) % cring::MODELS_MAX
+}
+
 fn is_newer(model: u16, than: u16) -> bool {
-    let behind = usize::from(model.wrapping_sub(than)) % cring::MODELS_MAX;
-    (1..cring::MODELS_MAX / 2).contains(&behind)
+    (1..cring::MODELS_MAX / 2).contains(&behind(model, than))
 }
 
 impl Score {
@@ -212,6 +225,9 @@ mod tests {
         }
         let latest = scores.latest.iter().map(|it| (it.model, it.score.judged()));
         assert_eq!(latest.collect::<Vec<_>>(), [(0, 1), (0, 0), (2, 1), (0, 0)]);
+        scores.count(&said(0, 0.8, 3), None, 10);
+        let newest_first = scores.by_model().into_iter().map(|it| it.model);
+        assert_eq!(newest_first.collect::<Vec<_>>(), [3, 2, 0]);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::metric::{
 use crate::version;
 use read::{
     balances, behaviours, by, by_pipeline, devices, drops, ends, failures, labels, lags, mirrored,
-    parts, pipelines, ports, profiles, queues, rules, rules_coverage, rules_updates,
+    parts, pipelines, ports, profiles, queues, rules, rules_coverage, rules_updates, scores,
     seconds_since_epoch, stalls, sums, task_labels, task_sums, tasks, times_by, workers,
 };
 
@@ -213,6 +213,33 @@ static CATALOGUE: &[Row] = &[
     metric(C, "fenxi_labels_total", "labels", &["pipeline", "task", "label"],
         "Labels given to flows, by label, counted when they are given.",
         |view| task_labels(view, |flows| &flows.labels_given)),
+
+    metric(C, "fenxi_band_flows_total", "flows", &["pipeline", "task", "label", "true_label"],
+        "Ended flows to which a task whose labels are bands gave one in time, by the label and the \
+        band that they proved to be of.",
+        |view| scores(view, |score, &[pipeline, task], names| {
+            let of_label = |(class, label): (usize, &String)| {
+                let flows = names.iter().zip(score.flows_of(class));
+                flows.map(|(band, flows)| count(&[pipeline, task, label, band], *flows))
+                    .collect::<Vec<_>>()
+            };
+            names.iter().enumerate().flat_map(of_label).collect()
+        })),
+    metric(C, "fenxi_band_bytes_total", "bytes", &["pipeline", "task", "label"],
+        "Bytes of these flows behind the packet that decided.",
+        |view| scores(view, |score, &[pipeline, task], names| {
+            let bytes = names.iter().zip(&score.bytes);
+            bytes.map(|(label, bytes)| count(&[pipeline, task, label], *bytes)).collect()
+        })),
+    metric(C, "fenxi_band_flows_cut_total", "flows", &["pipeline", "task"],
+        "Further flows with such a label that were evicted, or went on when the run ended, before \
+        their band was known.",
+        |view| scores(view, |score, labels, _| vec![count(labels, score.cut)])),
+    metric(G, "fenxi_band_calibration_error_ratio", "ratio", &["pipeline", "task"],
+        "How far confidences are from the share of flows whose band was right, on average over \
+        flows: the expected calibration error of ten equal ranges. 0 without flows.",
+        |view| scores(view, |score, labels, _|
+            vec![number(labels, score.calibration_error().unwrap_or(0.0))])),
 
     metric(C, "fenxi_flows_decided_total", "flows", &["pipeline", "task", "depth"],
         "Flows whose label an answer of the model decided, by the elements of the series that it \
