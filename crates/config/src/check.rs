@@ -85,6 +85,7 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
         flow: common.flow,
         tag,
         behaviour: settings.read::<Behaviours>(problems),
+        servers: settings.read::<Servers>(problems),
         mark: common.mark,
         ring: settings.read::<Ring>(problems),
         pipeline,

@@ -296,6 +296,7 @@ mod tests {
         assert_eq!(Unit::ALL.map(Unit::name), accel::UNITS);
         assert_eq!(Unit::default().name(), accel::UNITS[0]);
         assert_eq!(TargetOf::ALL.map(TargetOf::name), accel::TARGETS);
+        assert_eq!(Context::ALL.map(Context::name), accel::CONTEXT);
     }
 
     #[test]

@@ -68,6 +68,10 @@ impl<P: Part> Settling<'_, P> {
             self.emit_labels_out_of_order();
         }
         each_part!(self.walk, settle());
+        let flows = &mut self.walk.flows;
+        if let Some(servers) = &flows.servers {
+            flows.counters.servers = servers.counters();
+        }
         settled
     }
 

@@ -66,6 +66,7 @@ fn config() -> Config {
         inside: crate::Inside::default(),
         expects_counts: false,
         behaviour: None,
+        servers: None,
     }
 }
 
