@@ -14,7 +14,8 @@ from .errors import USAGE, Refusal
 ELEMENTS = {"packet": "packets", "data": "packets with layer-4 payload"}  # what a series is made of, by unit
 UNITS = tuple(ELEMENTS)
 FEATURES = ("signed_length", "payload_length", "inter_arrival_us", "tcp_flags")
-CONTEXT = ("protocol", "server_port")
+LOCAL = ("server_volume", "server_log_volume", "server_duration", "server_flows", "server_gap")  # see servers.py
+CONTEXT = ("protocol", "server_port", *LOCAL)
 K_MAX = 32
 LENGTH_MAX = 65_535  # a series holds no more; longer lengths saturate
 TIME_MAX = 2**32 - 1  # microseconds; longer gaps saturate
@@ -84,6 +85,8 @@ class Input:
         columns = {
             "protocol": rng.choice([TCP, UDP], count),
             "server_port": rng.integers(0, 65_536, count),
+            "server_flows": rng.integers(0, 33, count),
+            **{name: rng.uniform(0, 32, count) for name in LOCAL if name != "server_flows"},
         }
         return np.array([columns[name] for name in self.context], np.float32).T.reshape(count, len(self.context))
 
@@ -97,7 +100,7 @@ class Input:
             "tcp_flags": ([255] * k, [2**i % 255 for i in range(k)], [0] * k),
         }
         series = np.array([[rows[name][i] for name in self.features] for i in range(3)], np.float32)
-        ends = {"protocol": (TCP, UDP, TCP), "server_port": (65_535, 1, 0)}
+        ends = {"protocol": (TCP, UDP, TCP), "server_port": (65_535, 1, 0), **dict.fromkeys(LOCAL, (0, 32, 16))}
         context = np.array([[ends[name][i] for name in self.context] for i in range(3)], np.float32)
         return series, context.reshape(3, len(self.context))
 

@@ -12,7 +12,7 @@ use config::when::{Choice, Needed, Term, shortened};
 use policy::{Label, listed};
 
 use crate::Error;
-use crate::opening::bundle::{context, labels};
+use crate::opening::bundle::{labels, local_context};
 
 #[cfg(test)]
 mod tests;
@@ -38,8 +38,7 @@ pub fn check_tasks(config: &Config, bundles: &[Bundle]) -> Result<(), Error> {
 /// Local context comes from the memory of servers, which may be off.
 fn check_servers(config: &Config, bundles: &[Bundle]) -> Result<(), Error> {
     let asked = bundles.iter().find_map(|bundle| {
-        let number = context(bundle).into_iter().find(|number| number.is_local())?;
-        Some((bundle.name(), number.name()))
+        local_context(bundle).map(|number| (bundle.name(), number.name()))
     });
     match asked {
         Some((model, number)) if config.servers.entries == 0 => Err(Error::config(format!(

@@ -15,7 +15,7 @@ use policy::Label;
 
 use crate::Error;
 use crate::opening::bundle::{
-    classes, context, dscp_by_class, find_bundle, labels, open_bundle, open_bundles, target, task_config,
+    classes, dscp_by_class, find_bundle, labels, open_bundle, open_bundles, servers, target, task_config,
 };
 use crate::opening::devices::for_model;
 use crate::opening::task_check::{check_tasks, names};
@@ -115,9 +115,7 @@ impl OpenTask {
 
     /// Cells of the memory of servers in each flow manager; `None` where no task reads it.
     pub fn servers(config: &Config, tasks: &[OpenTask]) -> Option<usize> {
-        let mut contexts = tasks.iter().map(|task| context(&task.bundle));
-        let is_read = contexts.any(|all| all.iter().any(|it| it.is_local()));
-        is_read.then_some(config.servers.entries)
+        servers(config, tasks.iter().map(|task| &task.bundle))
     }
 
     /// The classes of each task, with their taxonomies.

@@ -313,6 +313,7 @@ impl<P: Part> Settling<'_, P> {
             payloads: numbers(Feature::PayloadLength),
             inter_arrivals_us: has_times.then(|| series.inter_arrivals_us().collect()),
             tcp_flags: numbers(Feature::TcpFlags),
+            local: self.walk.flows.servers.as_ref().map(|servers| *servers.known(index)),
         })
     }
 
