@@ -266,7 +266,7 @@ def context(table, input, hidden=None):
 
 
 def known_of_server(table, i, name):
-    """A number of the memory of servers; servers.py makes the column."""
+    """A number of the memory of servers, from the column of this name."""
     try:
         return float(table.rows[i][name])
     except (KeyError, ValueError):
