@@ -38,7 +38,7 @@ fn replay(dir: &tempfile::TempDir, sets: &[&str]) -> Command {
     std::fs::write(&file, heavy_then_light()).unwrap();
     let mut command = common::fenxi(["replay", "--json", "--model"]);
     command.arg(bundle()).arg(file).args(["--set", "flow.max_flows=1024"]);
-    sets.iter().for_each(|set| drop(command.args(["--set", set])));
+    command.args(sets.iter().flat_map(|set| ["--set", set]));
     command
 }
 
@@ -87,7 +87,10 @@ fn an_explanation_says_what_the_servers_flows_weighed() {
         explained["why"].as_str().unwrap().to_owned()
     };
     let (known, unknown) = (explained(1001), explained(1002));
-    assert!(known.contains("this server's flows weighed ") && known.contains("(1 flow)"), "{known}");
+    assert!(
+        known.contains("this server's flows weighed ") && known.contains("(1 flow)"),
+        "{known}"
+    );
     assert!(unknown.contains("no earlier flow to this server was remembered"), "{unknown}");
 }
 

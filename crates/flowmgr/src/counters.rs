@@ -101,7 +101,7 @@ counters! {
         pub depths: Vec<DepthCounters>,
         /// By task; empty where no task's classes are bands.
         pub scores: Vec<TaskScores>,
-        /// Of the memory of servers.
+        /// What the memory of servers counts.
         pub servers: ServerCounters,
     }
 }

@@ -14,7 +14,7 @@
 //! | `entry` | the data array: hot line, cold line, label words |
 //! | `expiry` | time, timeouts and the sweep |
 //! | [`part`] | what is kept of a flow in addition to its entry, and when it is called |
-//! | `series`, `labels`, `rules`, `behaviour`, `servers` | the parts; `manager::counted` is one, too |
+//! | `series`, `labels`, `rules`, `behaviour`, `servers` | parts; `manager::counted` is one, too |
 //! | `memory`, `prefetch`, `tags` | huge pages, prefetching, vector instructions |
 //! | `task_config`, `tasks` | what the tasks ask at which depths, and when a series is due |
 //! | `target`, `scores` | classes that are bands of what flows will do, and how they held |

@@ -4,7 +4,7 @@
 //! The server of a flow is the destination of its first packet. A flow that began mid-stream has
 //! none: its first destination may be the client. A flow counts once, at its end, in four cells: of
 //! all flows, of its protocol and port, of these and the /24 or /48 of the address, of these and
-//! the address. A cell's means are drawn towards those of the wider one, the more the fewer flows
+//! the address. A cell's means are drawn towards the wider cell's, the more the fewer flows
 //! it has seen. `models/train/fenxi_train/servers.py` computes the same.
 //!
 //! Ends are counted in the walk, at the moment when a flow leaves the table, and not with its

@@ -37,9 +37,9 @@ pub fn check_tasks(config: &Config, bundles: &[Bundle]) -> Result<(), Error> {
 
 /// Local context comes from the memory of servers, which may be off.
 fn check_servers(config: &Config, bundles: &[Bundle]) -> Result<(), Error> {
-    let asked = bundles.iter().find_map(|bundle| {
-        local_context(bundle).map(|number| (bundle.name(), number.name()))
-    });
+    let asked = bundles
+        .iter()
+        .find_map(|bundle| local_context(bundle).map(|number| (bundle.name(), number.name())));
     match asked {
         Some((model, number)) if config.servers.entries == 0 => Err(Error::config(format!(
             "servers.entries = 0: the model {model} reads {number}, which the memory of servers \

@@ -15,7 +15,8 @@ use policy::Label;
 
 use crate::Error;
 use crate::opening::bundle::{
-    classes, dscp_by_class, find_bundle, labels, open_bundle, open_bundles, servers, target, task_config,
+    classes, dscp_by_class, find_bundle, labels, open_bundle, open_bundles, servers, target,
+    task_config,
 };
 use crate::opening::devices::for_model;
 use crate::opening::task_check::{check_tasks, names};

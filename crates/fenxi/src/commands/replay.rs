@@ -226,8 +226,7 @@ fn recorded_outcome(
                 &flow.tasks,
                 flow.behaviour,
                 flow.servers,
-            )
-                * workers,
+            ) * workers,
             pages: replayed.pages,
         },
         bytes: replayed.bytes,

@@ -13,6 +13,7 @@ mod midstream;
 mod ports;
 mod ports_first;
 mod rules;
+mod servers;
 mod settings;
 mod tasks;
 mod truths;

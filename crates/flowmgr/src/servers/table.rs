@@ -109,14 +109,14 @@ pub(super) struct Table {
 impl Table {
     /// With room for `cells`, rounded up to a power of two; at least a set.
     pub fn new(cells: usize, seed: u64) -> io::Result<Table> {
-        // Another key than that of the flow table, which has the same seed.
+        // The flow table has the same seed, and another key.
         let mut state = !seed;
         let secret = std::array::from_fn(|_| split_mix(&mut state));
         let sets = cells.div_ceil(WAYS).next_power_of_two();
         Ok(Table { secret, sets: Array::new(sets)?, counters: ServerCounters::default() })
     }
 
-    /// Of the protocol and port, of these and the /24 or /48, of these and the address.
+    /// The flow's cells: protocol and port; with the /24 or /48; with the address.
     pub fn hashes(&self, key: &Key, from_low: bool) -> Hashes {
         let (address, port, is_v6) = key.destination(from_low);
         let network = match is_v6 {
@@ -145,8 +145,8 @@ impl Table {
         Some(&set.cells[way])
     }
 
-    /// The cell of this hash; a new one where there is none. `bytes`: of the flow that wants it, as
-    /// far as it is known. None where all others are worth more.
+    /// The cell of this hash; a new one where there is none. `bytes`, if they are known, are the
+    /// flow's that wants it. None where all others are worth more.
     pub fn find_or_add(&mut self, hash: u64, minute: u16, bytes: Option<u64>) -> Option<&mut Cell> {
         let place = self.place(hash);
         let set = &mut self.sets[place];

@@ -11,9 +11,8 @@ fn memory(cells: usize) -> Memory {
 
 fn hashes(memory: &Memory, protocol: u8, server: &str, port: u16) -> Hashes {
     let server: IpAddr = server.parse().unwrap();
-    let client: IpAddr = if server.is_ipv6() { "2001:db8:ffff::1" } else { "198.51.100.7" }
-        .parse()
-        .unwrap();
+    let client: IpAddr =
+        if server.is_ipv6() { "2001:db8:ffff::1" } else { "198.51.100.7" }.parse().unwrap();
     let key = Key::from_ends(protocol, (client, 40_000), (server, port));
     memory.table.hashes(&key, key.ends(true).1 == (server, port))
 }
@@ -35,7 +34,7 @@ fn assert_near(found: [f32; LOCAL], expected: [f64; LOCAL]) {
     }
 }
 
-/// The figures are those of `models/train/fenxi_train/servers.py`.
+/// `models/train/fenxi_train/servers.py` has computed the figures.
 #[test]
 fn features_are_those_of_the_reference() {
     let memory = &mut memory(1 << 12);

@@ -170,7 +170,9 @@ impl Columns {
         let has_port = !is_named && !self.is_midstream(row)?;
         let number = |name: &String| match name.as_str() {
             "protocol" => Ok(f32::from(self.protocol(row)?)),
-            "server_port" if has_port => Ok(f32::from(number::<u16>(row, "dport", self.server_port)?)),
+            "server_port" if has_port => {
+                Ok(f32::from(number::<u16>(row, "dport", self.server_port)?))
+            }
             "server_port" => Ok(0.0),
             _ => {
                 let local = Context::ALL.into_iter().find(|it| it.name() == name);
