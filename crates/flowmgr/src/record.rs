@@ -233,6 +233,7 @@ impl SeriesRecord {
 }
 
 /// Any record of a flow.
+#[expect(clippy::large_enum_variant, reason = "most records are of flows")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
     /// It got its label.
