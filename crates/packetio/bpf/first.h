@@ -38,8 +38,8 @@ struct entry {
 	__u32 last;    // when the last packet came, in ticks of 2^20 ns, about a millisecond, of CLOCK_MONOTONIC
 	union {
 		struct {
-			__u8 sent;      // packets sent up; 255 for more
-			__u8 sent_data; // of these, packets with payload; or the class, see series.h
+			__u8 sent;      // packets sent up; 255 for more; or the edition, see series.h
+			__u8 sent_data; // of these, packets with payload; or the class
 			__u8 is_quiet;  // none needs to be sent up any more; user space says so, too
 			__u8 flags;     // IS_BULK, and what series.h adds
 		};
