@@ -13,6 +13,8 @@ mod first;
 mod inline;
 mod kept;
 mod kernel;
+mod kernel_dscp;
+mod kernel_flood;
 mod kernel_marks;
 mod layouts;
 mod mark;
