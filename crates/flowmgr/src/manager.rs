@@ -31,7 +31,7 @@ mod walk;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use cring::{FlowRef, Producer, Slot, TaskWords};
+use cring::{FlowRef, Label, Producer, Slot, TaskWords};
 
 use crate::action::{Action, Actions};
 use crate::config::{Config, ConfigError};
@@ -247,6 +247,13 @@ impl<P: Part> Manager<P> {
     /// The port of [`Manager::receive_from`].
     pub fn port(&self) -> u8 {
         self.walk.port
+    }
+
+    /// Labels of series of the first task that come with the next burst, by [`Packet::at`] of the
+    /// packets that complete the series, in that order. [`Part::answer`] takes them.
+    pub fn give(&mut self, labels: impl Iterator<Item = (usize, Label)>) {
+        self.walk.given.clear();
+        self.walk.given.extend(labels);
     }
 
     /// Walks a burst of up to [`crate::BURST_MAX`] packets, whose bytes lie in `data`.
