@@ -19,7 +19,7 @@ fn configuration(dir: &Path) -> PathBuf {
     let mut manifest = std::fs::read_to_string(from.join("model.toml")).expect("a manifest");
     manifest += &format!("\n[target]\nof = \"volume\"\nedges = {EDGES:?}\n");
     std::fs::write(bundle.join("model.toml"), manifest).expect("a manifest");
-    let rules = "[[rule]]\nname = \"large\"\napp = \"volume.HTTP\"\ndscp = \"CS1\"\n";
+    let rules = "[[rule]]\nname = \"large\"\napp = \"volume.TLS\"\ndscp = \"CS1\"\n";
     std::fs::write(dir.join("rules.toml"), rules).expect("rules");
     let protocol = common::shipped_bundle();
     let text = format!(
@@ -76,8 +76,9 @@ fn packets() -> BTreeMap<(u8, [End; 2]), Vec<Seen>> {
 struct Flow {
     record: Value,
     said: Option<Value>,
-    /// Bytes behind the third packet with payload.
+    /// Bytes and packets behind the third packet with payload.
     to_come: u64,
+    packets_to_come: usize,
 }
 
 impl Flow {
@@ -110,10 +111,15 @@ fn flows(records: &[Value]) -> Vec<Flow> {
         let mut left = packets[&(protocol, ends)].iter();
         let mut own = left.by_ref().filter(|it| (first..=last).contains(&it.0));
         own.by_ref().filter(|it| it.2).nth(2);
-        let to_come = own.map(|it| it.1).sum();
+        let lengths: Vec<u64> = own.map(|it| it.1).collect();
         let mut said = record["labels"].as_array().expect("labels of tasks").iter();
         let said = said.find(|it| it["task"] == "volume" && !it["time_to_label_us"].is_null());
-        Flow { record: record.clone(), said: said.cloned(), to_come }
+        Flow {
+            record: record.clone(),
+            said: said.cloned(),
+            to_come: lengths.iter().sum(),
+            packets_to_come: lengths.len(),
+        }
     };
     ended.map(flow).collect()
 }
@@ -161,12 +167,15 @@ fn replay(config: &Path, dir: &Path, options: &[&str]) -> (Value, Vec<Value>) {
     (summary, common::json_lines(&records))
 }
 
+/// The scores, the records and the packets on which a rule acts.
 #[test]
 fn scores_are_what_packets_and_records_tell_in_every_layout() {
     let dir = tempfile::tempdir().expect("a folder");
     let config = configuration(dir.path());
     let labels = common::labels(&common::root().join("tests/bundles/data-k3"));
-    let (summary, records) = replay(&config, dir.path(), &[]);
+    let written = dir.path().join("written.pcap");
+    let options = ["--write", written.to_str().expect("a path"), "--set", "pipeline.layout=1:0:0"];
+    let (summary, records) = replay(&config, dir.path(), &options);
     let flows = flows(&records);
     for flow in &flows {
         let told = flow.said.as_ref().and_then(|said| said["true_label"].as_str());
@@ -190,9 +199,14 @@ fn scores_are_what_packets_and_records_tell_in_every_layout() {
     // The bound on the confidence has held back a band, and the rule has taken flows of another.
     let band = |label: &str| counts(model).into_iter().find(|it| it["label"] == label);
     assert!(band("unknown").is_some_and(|it| it["said"] != 0), "{model}");
-    let of_band = |flow: &Flow| flow.said.as_ref().is_some_and(|said| said["label"] == "HTTP");
-    let ruled = flows.iter().filter(|flow| flow.record["rule_name"] == "large");
-    assert!(ruled.clone().count() > 0 && ruled.clone().all(of_band));
+    let of_band = |flow: &&Flow| flow.said.as_ref().is_some_and(|said| said["label"] == "TLS");
+    let ruled = flows.iter().filter(of_band).map(|flow| flow.packets_to_come + 1);
+    let written = common::packets::read_capture(&written);
+    let of_rule = written.iter().filter(|(_, bytes)| match bytes[12..14] {
+        [0x08, 0x00] => bytes[15] >> 2 == 8,
+        _ => ((bytes[14] & 15) << 2 | bytes[15] >> 6) == 8,
+    });
+    assert_eq!(of_rule.count(), ruled.sum::<usize>());
 
     for layout in ["3:0:0", "1:1:1", "2:2:2", "4:1:1"] {
         let layout = format!("pipeline.layout={layout}");
@@ -231,9 +245,9 @@ fn an_operator_sees_how_bands_have_held() {
     assert!(page.starts_with("volume: volume, edges 1; 100; "), "{page}");
     assert!(page.contains("label     said  proved  precision  recall  bytes to come"), "{page}");
     let said = flows(&records).into_iter().find_map(|flow| {
-        let said = flow.said.filter(|said| said["label"] == "HTTP");
+        let said = flow.said.filter(|said| said["label"] == "TLS");
         said.map(|_| flow.record["flow_id"].to_string())
     });
     let said = served.ctl(&["explain", &said.expect("a flow")]).expect_code(0).stdout;
-    assert!(said.contains("HTTP, 400 B to 700 B to come: "), "{said}");
+    assert!(said.contains("TLS, 20.0 kB to 50.0 kB to come: "), "{said}");
 }
