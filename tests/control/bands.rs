@@ -19,7 +19,7 @@ fn configuration(dir: &Path) -> PathBuf {
     let mut manifest = std::fs::read_to_string(from.join("model.toml")).expect("a manifest");
     manifest += &format!("\n[target]\nof = \"volume\"\nedges = {EDGES:?}\n");
     std::fs::write(bundle.join("model.toml"), manifest).expect("a manifest");
-    let rules = "[[rule]]\nname = \"large\"\napp = \"volume.TLS\"\ndscp = \"CS1\"\n";
+    let rules = "[[rule]]\nname = \"large\"\napp = \"volume.TLS\"\ndscp = 45\n";
     std::fs::write(dir.join("rules.toml"), rules).expect("rules");
     let protocol = common::shipped_bundle();
     let text = format!(
@@ -203,8 +203,8 @@ fn scores_are_what_packets_and_records_tell_in_every_layout() {
     let ruled = flows.iter().filter(of_band).map(|flow| flow.packets_to_come + 1);
     let written = common::packets::read_capture(&written);
     let of_rule = written.iter().filter(|(_, bytes)| match bytes[12..14] {
-        [0x08, 0x00] => bytes[15] >> 2 == 8,
-        _ => ((bytes[14] & 15) << 2 | bytes[15] >> 6) == 8,
+        [0x08, 0x00] => bytes[15] >> 2 == 45,
+        _ => ((bytes[14] & 15) << 2 | bytes[15] >> 6) == 45,
     });
     assert_eq!(of_rule.count(), ruled.sum::<usize>());
 

@@ -231,6 +231,7 @@ impl SeriesRecord {
 }
 
 /// Any record of a flow.
+#[expect(clippy::large_enum_variant, reason = "most records are of flows")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// It got its label.
