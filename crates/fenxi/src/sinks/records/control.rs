@@ -276,8 +276,8 @@ fn report(counts: &RecordCounts, readers: broadcast::Counts, topic: Option<Topic
                 "fenxi_records_dropped_total",
                 "records",
                 &["sink", "reason"],
-                "Records not written: queue_full, the writer or its reader is too slow; write_failed, \
-        as on a full disk.",
+                "Records not written: queue_full, the writer or its reader is too slow; \
+                 write_failed, as on a full disk.",
                 [count(&["json", "queue_full"], dropped), count(&["json", "write_failed"], failed)],
             ),
             Family::gauge(
