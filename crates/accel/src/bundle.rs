@@ -27,7 +27,8 @@ pub use error::{BundleError, NoSuchDepths};
 pub use golden::Golden;
 use manifest::Manifest;
 pub use manifest::{
-    CONTEXT, Confusion, Depth, FEATURES, HostLabels, LABELS_MAX, LabelInfo, PortLabel, UNITS,
+    CONTEXT, Confusion, Depth, FEATURES, HostLabels, LABELS_MAX, LabelInfo, PortLabel, TARGETS,
+    Target, UNITS,
 };
 
 const MANIFEST: &str = "model.toml";
@@ -221,6 +222,11 @@ impl Bundle {
     /// that.
     pub fn hosts(&self) -> Option<&HostLabels> {
         self.manifest.hosts.as_ref()
+    }
+
+    /// What the labels are bands of; none if they are not.
+    pub fn target(&self) -> Option<&Target> {
+        self.manifest.target.as_ref()
     }
 
     /// Name of the model's input: float32 `[N, channels, K]`.

@@ -15,12 +15,14 @@ pub use explanation::{
 pub use flow_query::{FlowQuery, NotAFlow};
 pub use live::{FlowRow, HostRate, LabelRate, Losses, Point, RuleSums, TaskLabel, TaskRow, Top};
 pub use policy::{PolicyChanged, PolicyShown, RuleRow};
+pub use scores::{ScoredBand, ScoredModel, ScoredTask};
 
 mod client;
 mod explanation;
 mod flow_query;
 mod live;
 mod policy;
+mod scores;
 
 /// Maximum number of flows in a reply.
 pub const FLOWS_MAX: usize = 1024;
@@ -96,6 +98,8 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<String>,
     },
+    /// How labels that are bands have held.
+    ModelScores {},
     /// Change the rules: all of the changes, or none. A request of this command may be longer than
     /// others, if it begins with `{"command":"policy_change"`.
     PolicyChange {
@@ -185,6 +189,7 @@ pub enum Body {
     Reloaded(Reloaded),
     PolicyChanged(PolicyChanged),
     Policy(PolicyShown),
+    Scores(Vec<ScoredTask>),
     /// To all other requests: what was done.
     Done(String),
 }

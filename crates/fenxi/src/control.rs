@@ -42,7 +42,9 @@ use std::time::{Duration, Instant};
 
 use analytics::Counters;
 use config::Config;
+use cring::Counter as _;
 use dataplane::rules::RuleTotals;
+use flowmgr::TaskScores;
 use tokio::sync::{Mutex, MutexGuard, RwLock, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
@@ -50,6 +52,7 @@ use crate::exit::Failure;
 use crate::label_names::LabelNames;
 use crate::metric::Value;
 use crate::protocol::{Body, Code, Figure, FlowQuery, Reply, Request, RuleRow, Status, Top};
+use crate::scores;
 use collector::{Collector, STALLED_AFTER, Watched};
 use dataplane::counters::{AnalyticsSnapshot, TaskSnapshot};
 use dataplane::state::SharedState;
@@ -282,6 +285,13 @@ impl Plane {
             Request::Devices {} => {
                 let collector = self.collected().await;
                 Reply::ok(Body::Devices(rows::devices(&collector, &self.facts.names)))
+            }
+            Request::ModelScores {} => {
+                let mut sums: Vec<TaskScores> = Vec::new();
+                for watched in &self.collected().await.flows {
+                    sums.merge(&watched.latest.counters.scores);
+                }
+                Reply::ok(Body::Scores(scores::of_tasks(&self.facts.names, &sums)))
             }
             Request::Metrics {} => Reply::ok(Body::Metrics(self.metrics().await)),
             Request::Top { rows } => Reply::ok(Body::Top(Box::new(self.top(rows).await))),

@@ -31,6 +31,7 @@ mod proc;
 mod replay;
 mod rules;
 mod run;
+mod scores;
 mod service_unit;
 mod signals;
 mod sinks;

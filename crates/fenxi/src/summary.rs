@@ -11,6 +11,8 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use crate::outcome::{LiveSums, RunOutcome};
+use crate::protocol::ScoredTask;
+use crate::scores;
 use crate::sinks::Report;
 use dataplane::placement::Role;
 use series::{Cache, Device, Phases, Series, Slo, Swaps};
@@ -85,6 +87,9 @@ printed! {
         /// first's.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         tasks: Vec<Task> = Task::all(outcome),
+        /// Of tasks whose labels are bands.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        scores: Vec<ScoredTask> = scores::of_tasks(&outcome.names, &flow.scores),
     }
 }
 
@@ -363,6 +368,18 @@ impl Summary {
         self.cache.write_text(page)?;
         labels_line(&self.labels, page)?;
         self.decided.write_text(page)?;
+        for ScoredTask { task, models, .. } in &self.scores {
+            for it in models {
+                let hits: u64 = it.bands.iter().map(|band| band.hits).sum();
+                writeln!(
+                    page,
+                    "bands     {task}: right for {:.1} % of {} flows; {} more were cut",
+                    100.0 * share(hits, it.flows),
+                    it.flows,
+                    it.cut
+                )?;
+            }
+        }
         for line in &self.sink_lines {
             writeln!(page, "{line}")?;
         }

@@ -5,6 +5,7 @@ use cring::{Counter, counters};
 use crate::behaviour::Behaviour;
 use crate::key::{KIND_UDP, KIND_V6};
 use crate::record::EndReason;
+use crate::scores::TaskScores;
 use crate::task_config::TaskConfig;
 use crate::verdict::Verdicts;
 
@@ -97,6 +98,8 @@ counters! {
         pub behaviours: [BehaviourCounters; Behaviour::COUNT],
         /// By depth, in the order of the tasks.
         pub depths: Vec<DepthCounters>,
+        /// By task; empty where no task's classes are bands.
+        pub scores: Vec<TaskScores>,
     }
 }
 
@@ -151,9 +154,15 @@ impl Counters {
         };
         let depths = tasks.iter().flat_map(|task| vec![of_depth(task); task.depths.len()]);
         let classes = tasks.first().map_or(0, |task| task.classes);
+        let has_target = tasks.iter().any(|task| task.target.is_some());
+        let scores = tasks.iter().map(|task| match &task.target {
+            Some(_) => TaskScores::new(task.classes),
+            None => TaskScores::default(),
+        });
         Counters {
             labelled_by_class: vec![Volume::default(); classes],
             depths: depths.collect(),
+            scores: scores.filter(|_| has_target).collect(),
             ..Counters::default()
         }
     }

@@ -4,6 +4,7 @@
 mod decision;
 mod kept;
 mod ports;
+mod truths;
 mod walk;
 
 use std::io;
@@ -20,11 +21,14 @@ use crate::series::Arrival;
 use crate::tasks::Tasks;
 
 pub(crate) use kept::{DEEPER_BYTES, OTHER_DEPTH_BYTES};
+pub(crate) use truths::TRUTH_BYTES;
 
 /// What is kept of labels, and by which tasks and tables they are given.
 pub(crate) struct Labels {
     pub tasks: Tasks,
     pub kept: kept::Kept,
+    /// Whether labels that are bands held.
+    truths: truths::Truths,
     /// What becomes of packets, by the classes of labels.
     actions: Actions,
     /// Tasks after the first whose labels rules ask for: bit n for task n.
@@ -38,10 +42,12 @@ pub(crate) struct Labels {
 impl Part for Labels {
     fn begin(&mut self, index: u32, _: &First<'_>) {
         self.kept.begin(index);
+        self.truths.begin(index);
     }
 
-    fn report(&mut self, index: u32, _: &Counts) {
+    fn report(&mut self, index: u32, counts: &Counts) {
         self.kept.report(index);
+        self.truths.report(index, counts);
     }
 
     fn prefetch(&self, index: u32) {
@@ -56,6 +62,7 @@ impl Labels {
         let actions = std::mem::replace(&mut config.settings.actions, Actions::of_dscp(&[]));
         Ok(Labels {
             kept: kept::Kept::new(entries, (depths, of_first.into()), config.effect)?,
+            truths: truths::Truths::new(entries, &tasks)?,
             in_rules: 0,
             in_use: actions.other_tasks(),
             actions,
@@ -137,6 +144,7 @@ impl Labels {
             Effect::PacketTime { .. } => arrival.time_us,
         };
         self.kept.set_emitted_at(&mut flows.entries, depth, index, emitted_at);
+        self.truths.note(&flows.entries, depth, index, arrival.time_us);
         self.begin_without_port(flows, depth, index, emitted_at);
         true
     }

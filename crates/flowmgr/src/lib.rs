@@ -17,6 +17,7 @@
 //! | `series`, `labels`, `rules`, `behaviour` | the parts; `manager::counted` is one, too |
 //! | `memory`, `prefetch`, `tags` | huge pages, prefetching, vector instructions |
 //! | `task_config`, `tasks` | what the tasks ask at which depths, and when a series is due |
+//! | `target`, `scores` | classes that are bands of what flows will do, and how they held |
 //! | [`Actions`], [`tag`] | what happens to packets; DSCP and checksum |
 //! | `outbox`, `manager::settle`, [`record`] | records of flows, and when they are written |
 //! | `look` | the flows of the table, for people |
@@ -54,11 +55,13 @@ mod prefetch;
 pub mod record;
 mod rss;
 mod rules;
+mod scores;
 mod series;
 mod settings;
 mod table;
 pub mod tag;
 mod tags;
+mod target;
 mod task_config;
 mod tasks;
 pub mod verdict;
@@ -89,7 +92,9 @@ pub use outbox::LABELS_LOOKED_AT;
 pub use part::{First, Part, Seen};
 pub use rss::Rss;
 pub use rules::{RULES_MAX, RuleAnswer, RuleMemory, RuleQuestion, RulesChange, renewed_max};
+pub use scores::{ModelScore, Score, TaskScores};
 pub use settings::Settings;
+pub use target::{Target, TargetOf};
 pub use task_config::{DepthConfig, PortLabel, TaskConfig};
 pub use wire::Gso;
 
@@ -113,9 +118,12 @@ pub fn bytes_per_flow(tasks: &[TaskConfig]) -> usize {
     const FREE_LIST: usize = size_of::<u32>();
     let depths: usize = tasks.iter().map(|task| task.depths.len()).sum();
     let deeper = tasks.first().map_or(0, |first| first.depths.len().saturating_sub(1));
+    let with_target = tasks.iter().filter(|task| task.target.is_some());
+    let truths: usize = with_target.map(|task| task.depths.len()).sum();
     2 * 64
         + depths.saturating_sub(1) * labels::OTHER_DEPTH_BYTES
         + deeper * labels::DEEPER_BYTES
+        + truths * labels::TRUTH_BYTES
         + series::SeriesStore::bytes_per_flow(tasks)
         + CHAINED_BUCKET_SHARE
         + FREE_LIST

@@ -278,6 +278,11 @@ impl<P: Part> Manager<P> {
         self.walk.pass(time_us);
     }
 
+    /// The time of the latest packet, µs since the epoch.
+    pub fn packet_us(&self) -> i64 {
+        self.walk.flows.clock.packet_us()
+    }
+
     /// Ends every flow, in the order in which they began: the input is at its end. A flow that is
     /// over but not swept yet ends as if it were swept: its record must not show its place in the
     /// table.

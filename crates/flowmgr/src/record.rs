@@ -123,6 +123,9 @@ pub struct Decision {
     /// From the K-th packet to the label, µs; in packet time if that decides. `None` if the label
     /// came only with the flow's end.
     pub time_to_label_us: Option<u32>,
+    /// In the last record of a flow, for a task with a target: the band that the flow proved to be
+    /// of, where that is known.
+    pub truth: Option<u16>,
 }
 
 impl Decision {
@@ -228,6 +231,7 @@ impl SeriesRecord {
 }
 
 /// Any record of a flow.
+#[expect(clippy::large_enum_variant, reason = "most records are of flows")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// It got its label.

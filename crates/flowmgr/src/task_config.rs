@@ -8,6 +8,7 @@
 use cring::{Depth, Features, Unit};
 
 use crate::asked::Asked;
+use crate::target::Target;
 
 /// A task, with its depths.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct TaskConfig {
     /// Names flows by their server's port: with the first packet if the first depth says so
     /// ([`DepthConfig::k`]), else, for the first task, flows that end without a sure answer.
     pub ports: Vec<PortLabel>,
+    /// What the classes are bands of, if they are.
+    pub target: Option<Target>,
 }
 
 /// A depth of a task.
@@ -70,6 +73,7 @@ impl TaskConfig {
             depths: vec![DepthConfig { k, sure: 0, contradicts: None }],
             asked: Asked::default(),
             ports: Vec::new(),
+            target: None,
         }
     }
 

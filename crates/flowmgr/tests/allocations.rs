@@ -18,7 +18,7 @@ use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
 use flowmgr::{
     Actions, BURST_MAX, Bounds, Config, Counted, DepthConfig, Effect, Fate, Key, Manager, Packet,
-    Settings, TaskConfig,
+    Settings, Target, TargetOf, TaskConfig,
 };
 
 /// Allocations of this thread while `work` runs.
@@ -110,12 +110,17 @@ impl World {
         }
     }
 
-    /// The same with two tasks, of which the second has two depths and marks packets, too.
+    /// The same with two tasks, of which the second has two depths and a target, and marks packets,
+    /// too.
     fn of_two_tasks(effect: Effect) -> World {
         let mut world = World::new(effect);
         let mut config = World::config(effect, false);
         let depth = |k| DepthConfig { k, sure: 60_000, contradicts: None };
-        let second = TaskConfig { depths: vec![depth(K - 1), depth(K)], ..config.tasks[0].clone() };
+        let second = TaskConfig {
+            depths: vec![depth(K - 1), depth(K)],
+            target: Some(Target { of: TargetOf::Volume, edges: Vec::new() }),
+            ..config.tasks[0].clone()
+        };
         config.tasks.push(second);
         config.settings.actions = Actions::of_tasks([[Some(46), None], [Some(12), None]]);
         let rings = [cring::ring(2048), cring::ring(4096)];

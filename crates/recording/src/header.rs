@@ -124,6 +124,7 @@ impl Header {
             name: task.name.as_str().into(),
             classes: task.classes.clone().into(),
             depths: flow.depths.iter().map(|depth| depth.k).collect(),
+            target: flow.target.clone(),
         });
         names.collect()
     }
@@ -146,6 +147,9 @@ impl Header {
             let classes = task.classes.len();
             if !(1..=cring::CLASSES_MAX).contains(&classes) || flow.classes != classes {
                 return Err("a task has no classes, too many, or others than flow.tasks");
+            }
+            if flow.target.as_ref().is_some_and(|it| it.edges.len() + 2 != classes) {
+                return Err("a task has more or fewer bands than classes");
             }
             if flow.ports.iter().any(|port| usize::from(port.class) >= classes) {
                 return Err("a task's ports name a class that there is not");

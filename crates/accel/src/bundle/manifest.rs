@@ -11,9 +11,12 @@ use serde::Deserialize;
 use super::error::BundleError;
 
 mod options;
+mod target;
 
 pub use options::{CONTEXT, Confusion, Depth, HostLabels, PortLabel};
 use options::{RawHosts, RawPort};
+use target::RawTarget;
+pub use target::{TARGETS, Target};
 
 /// The most labels a bundle may have. A class is kept in 12 bits, and one value is reserved for
 /// "unknown", which does not count as a label.
@@ -87,6 +90,7 @@ struct RawManifest {
     #[serde(default)]
     ports: Vec<RawPort>,
     hosts: Option<RawHosts>,
+    target: Option<RawTarget>,
 }
 
 /// A manifest that passed its checks.
@@ -124,6 +128,8 @@ pub(crate) struct Manifest {
     pub ports: Vec<PortLabel>,
     /// None if hosts are not named.
     pub hosts: Option<HostLabels>,
+    /// None if the labels are no bands.
+    pub target: Option<Target>,
 }
 
 impl Manifest {
@@ -197,6 +203,10 @@ impl Manifest {
         let ports = options::ports(&raw.ports, &labels)?;
         let hosts = raw.hosts.map(|hosts| options::hosts(&hosts, &labels));
         let hosts = hosts.transpose()?;
+        let bands = labels.len();
+        let others = [("ports", !ports.is_empty()), ("hosts", hosts.is_some())];
+        let target = raw.target.map(|target| target.check(bands, has_unknown, others));
+        let target = target.transpose()?;
         Ok(Self {
             name: raw.name,
             version: raw.version,
@@ -218,6 +228,7 @@ impl Manifest {
             has_unknown,
             ports,
             hosts,
+            target,
         })
     }
 }

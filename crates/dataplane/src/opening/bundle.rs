@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use accel::{Bundle, BundleError, Depth, Thresholds};
 use cring::{Context, Feature, Unit, in_words};
-use flowmgr::{Asked, DepthConfig, PortLabel, TaskConfig};
+use flowmgr::{Asked, DepthConfig, PortLabel, Target, TargetOf, TaskConfig};
 use policy::{Action, Dscp, Label};
 
 use crate::Error;
@@ -199,7 +199,16 @@ pub fn task_config(bundle: &Bundle) -> TaskConfig {
         depths: of_ports.into_iter().chain(bundle.depths().iter().map(of_depth)).collect(),
         asked: Asked::default(),
         ports: bundle.ports().iter().map(of_port).collect(),
+        target: target(bundle),
     }
+}
+
+/// What the labels are bands of, if they are. A bundle names only what is in [`accel::TARGETS`],
+/// and a test compares that list with [`TargetOf::ALL`].
+pub fn target(bundle: &Bundle) -> Option<Target> {
+    let target = bundle.target()?;
+    let of = TargetOf::ALL.into_iter().find(|it| it.name() == target.of)?;
+    Some(Target { of, edges: target.edges.clone() })
 }
 
 /// What the model wants of a flow beside its series, in the order of its second input. A bundle
@@ -282,10 +291,11 @@ mod tests {
     }
 
     #[test]
-    fn units_and_features_have_the_same_names_everywhere() {
+    fn units_features_and_targets_have_the_same_names_everywhere() {
         assert_eq!(Feature::ALL.map(Feature::name), accel::FEATURES);
         assert_eq!(Unit::ALL.map(Unit::name), accel::UNITS);
         assert_eq!(Unit::default().name(), accel::UNITS[0]);
+        assert_eq!(TargetOf::ALL.map(TargetOf::name), accel::TARGETS);
     }
 
     #[test]

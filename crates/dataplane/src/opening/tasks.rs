@@ -10,12 +10,12 @@ use analytics::{After, Need, Test};
 use config::Config;
 use config::when::{Direction, Term, When};
 use cring::TaskWords;
-use flowmgr::{Actions, Asked, TaskConfig, TaskId};
+use flowmgr::{Actions, Asked, Target, TaskConfig, TaskId};
 use policy::Label;
 
 use crate::Error;
 use crate::opening::bundle::{
-    classes, dscp_by_class, find_bundle, labels, open_bundle, open_bundles, task_config,
+    classes, dscp_by_class, find_bundle, labels, open_bundle, open_bundles, target, task_config,
 };
 use crate::opening::devices::for_model;
 use crate::opening::task_check::{check_tasks, names};
@@ -124,6 +124,7 @@ impl OpenTask {
             name: self.name.as_str().into(),
             classes: classes(&self.bundle),
             depths: depths(&self.bundle),
+            target: target(&self.bundle),
         }
     }
 }
@@ -138,6 +139,8 @@ pub struct TaskNames {
     /// After how many elements its model is asked; 0 in front of them where ports name flows with
     /// their first packets.
     pub depths: Vec<usize>,
+    /// What the classes are bands of, if they are.
+    pub target: Option<Target>,
 }
 
 /// [`TaskNames::depths`] of a bundle.

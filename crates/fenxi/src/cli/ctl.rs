@@ -89,7 +89,7 @@ pub enum CtlCommand {
     Confirm,
     /// Reopen the record file after it was moved away
     Reopen,
-    /// Swap the model
+    /// Swap the model, or show how its labels have held
     #[command(subcommand)]
     Model(CtlModelCommand),
     /// Change and show the rules of the policy
@@ -154,6 +154,8 @@ pub enum CtlModelCommand {
         #[arg(long, value_name = "NAME")]
         task: Option<String>,
     },
+    /// Show how labels that are bands of what flows will do have held, as ended flows tell
+    Scores,
 }
 
 /// Seconds, from 1 to a day: `300`, `300s`, `5m` or `1h`.

@@ -2,6 +2,7 @@
 //! `fenxi top`: the live view of a running instance.
 
 mod policy;
+mod scores;
 mod status;
 
 use std::path::{Path, PathBuf};
@@ -79,6 +80,7 @@ fn request(command: &CtlCommand) -> Result<Request, Failure> {
         CtlCommand::Model(CtlModelCommand::Load { dir, task }) => {
             Request::ModelLoad { dir: absolute(dir)?, task: task.clone() }
         }
+        CtlCommand::Model(CtlModelCommand::Scores) => Request::ModelScores {},
         CtlCommand::Policy(command) => policy::request(command)?,
         CtlCommand::Drain => Request::Drain {},
     })
@@ -143,6 +145,7 @@ fn page(body: &Body) -> String {
         Body::Reloaded(reloaded) => reloaded_page(reloaded),
         Body::PolicyChanged(changed) => policy::changed_line(changed),
         Body::Policy(shown) => policy::page(shown),
+        Body::Scores(tasks) => scores::page(tasks),
         Body::Done(what) => format!("{what}\n"),
     }
 }

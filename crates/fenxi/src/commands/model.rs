@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 use std::{env, fs};
 
-use accel::{Bundle, BundleError, GoldenReport, Provider, Sizes, check_golden};
+use accel::{Bundle, BundleError, GoldenReport, Provider, Sizes, Target, check_golden};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde_json::{Value, json};
 
@@ -323,6 +323,10 @@ fn info_page(bundle: &Bundle) -> String {
         );
         line("hosts", text);
     }
+    if let Some(Target { of, edges }) = bundle.target() {
+        let edges: Vec<String> = edges.iter().map(u64::to_string).collect();
+        line("target", format!("{of:15} edges {}", edges.join(", ")));
+    }
     line("golden rows", bundle.golden().inputs.len().to_string());
     for label in bundle.labels() {
         line("label", format!("{:15} {}", label.name, label.taxonomy));
@@ -356,6 +360,7 @@ fn info_json(bundle: &Bundle) -> Value {
         let confidence = decimal(hosts.confidence);
         json!({"flows": hosts.flows, "min_flows": hosts.min_flows, "confidence": confidence})
     });
+    let target = bundle.target().map(|it| json!({"of": it.of, "edges": it.edges}));
     let labels = bundle.labels().iter();
     let labels = labels.map(|label| json!({"name": label.name, "taxonomy": label.taxonomy}));
     json!({
@@ -373,6 +378,7 @@ fn info_json(bundle: &Bundle) -> Value {
         "depths": depths.collect::<Vec<_>>(),
         "ports": ports.collect::<Vec<_>>(),
         "hosts": hosts,
+        "target": target,
         "golden_rows": bundle.golden().inputs.len(),
         "labels": labels.collect::<Vec<_>>(),
     })

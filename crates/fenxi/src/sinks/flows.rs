@@ -272,6 +272,7 @@ mod tests {
             depth: 10,
             model: 0,
             time_to_label_us: Some(0),
+            truth: None,
         }
     }
 

@@ -512,6 +512,7 @@ mod tests {
                 depth: 10,
                 model: 0,
                 time_to_label_us: None,
+                truth: None,
             },
         })
     }

@@ -115,6 +115,8 @@ struct Labelled<'a> {
     depth: Option<u8>,
     model_generation: Option<u16>,
     time_to_label_us: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    true_label: Option<&'a str>,
     /// Left out if false.
     #[serde(skip_serializing_if = "Option::is_none")]
     contradicts: Option<bool>,
@@ -284,6 +286,7 @@ fn labelled<'a>(decision: Option<&Decision>, names: Option<&'a OfTask>) -> Label
         depth: (is_answer || decision.is_ports_first()).then_some(decision.depth),
         model_generation: is_answer.then_some(decision.model),
         time_to_label_us: decision.time_to_label_us,
+        true_label: decision.truth.and_then(|band| names.label(band)),
         contradicts: decision.contradicts.map(|_| true),
     }
 }
@@ -410,6 +413,7 @@ mod tests {
             depth: 3,
             model: 0,
             time_to_label_us: Some(0),
+            truth: None,
         }
     }
 
@@ -481,6 +485,7 @@ mod tests {
                 depth: 10,
                 model: 3,
                 time_to_label_us: Some(12),
+                truth: None,
             },
         });
         let mut line = Vec::new();

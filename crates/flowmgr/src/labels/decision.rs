@@ -183,6 +183,7 @@ impl Labels {
                     model,
                     contradicts: self.kept.contradicts(first, flow.index),
                     time_to_label_us,
+                    truth: None,
                 })
             }
             _ => None,

@@ -166,6 +166,7 @@ impl Labels {
             model: 0,
             contradicts: None,
             time_to_label_us: None,
+            truth: None,
         })
     }
 

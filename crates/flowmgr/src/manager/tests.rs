@@ -15,6 +15,7 @@ mod ports_first;
 mod rules;
 mod settings;
 mod tasks;
+mod truths;
 
 use crate::BURST_MAX;
 use std::collections::HashMap;

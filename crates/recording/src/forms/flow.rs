@@ -6,8 +6,8 @@ use std::ops::RangeInclusive;
 use cring::{Feature, Features, Unit};
 use flowmgr::hash::HashKind;
 use flowmgr::{
-    Action, Actions, Asked, Bounds, DepthConfig, Direction, Effect, Inside, PortLabel, TaskConfig,
-    TaskId,
+    Action, Actions, Asked, Bounds, DepthConfig, Direction, Effect, Inside, PortLabel, Target,
+    TargetOf, TaskConfig, TaskId,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -61,6 +61,8 @@ struct TaskConfigForm {
     asked: Asked,
     #[serde(with = "ports")]
     ports: Vec<PortLabel>,
+    #[serde(with = "target")]
+    target: Option<Target>,
 }
 
 list!(depths, DepthConfig, "DepthConfigForm");
@@ -136,6 +138,30 @@ struct PortLabelForm {
     port: u16,
     class: u16,
     precision: u16,
+}
+
+#[derive(Serialize, Deserialize)]
+struct TargetItem(#[serde(with = "TargetForm")] Target);
+written_as!(
+    target,
+    Option<Target> as Option<TargetItem>,
+    |target| target.clone().map(TargetItem),
+    |item| item.map(|item| item.0)
+);
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Target")]
+struct TargetForm {
+    #[serde(with = "TargetOfForm")]
+    of: TargetOf,
+    edges: Vec<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "TargetOf")]
+enum TargetOfForm {
+    Volume,
+    Duration,
+    Rate,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! What a bundle may leave out: depths, context, ports and hosts.
+//! What a bundle may leave out: depths, context, ports, hosts and target.
 
 use super::*;
 
@@ -255,4 +255,27 @@ fn hosts_that_are_refused() {
     }
     refused("flows = 20", "flows = 2.5", &["invalid type"]);
     refused("[hosts]", "[hosts]\nlabel = 1", &["unknown field `label`"]);
+}
+
+const TARGET: &str = "[target]\nof = \"volume\"\nedges = [10000]\n";
+
+#[test]
+fn labels_may_be_bands_of_what_a_flow_will_do() {
+    assert_eq!(opened(&manifest()).target(), None);
+    let target = Target { of: "volume".to_owned(), edges: vec![10_000] };
+    assert_eq!(opened(&with("", TARGET)).target(), Some(&target));
+    let unknown = format!("[[labels]]\nname = \"unknown\"\ntaxonomy = \"none\"\n{TARGET}");
+    for (tables, parts) in [
+        (TARGET.replace("volume", "weight"), &["target.of is \"weight\"", "\"rate\""][..]),
+        (TARGET.replace("10000", ""), &["target.edges has 0 entries, but must have 1 to 15"]),
+        (TARGET.replace("10000", "5, 5"), &["target.edges is [5, 5]", "rise from 1"]),
+        (TARGET.replace("10000", "0, 5"), &["target.edges is [0, 5]", "rise from 1"]),
+        (TARGET.replace("10000", "1, 5"), &["target.edges needs 3 labels", "there are 2"]),
+        (TARGET.replace("10000]", "1]\nunit = 3"), &["unknown field `unit`"]),
+        (unknown, &["target is given with a label \"unknown\""]),
+        (format!("{PORT}{TARGET}"), &["target is given with ports"]),
+        (format!("{HOSTS}{TARGET}"), &["target is given with hosts"]),
+    ] {
+        lines_refused("", &tables, parts);
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use accel::{Bundle, Confusion, Depth, LabelInfo, PortLabel};
+use accel::{Bundle, Confusion, Depth, LabelInfo, PortLabel, Target};
 
 use crate::Error;
 
@@ -28,7 +28,7 @@ fn compare(dir: &Path, found: &Meaning, in_use: &Meaning) -> Result<(), Error> {
     }
 }
 
-fn meaning(bundle: &Bundle) -> [(&'static str, String); 8] {
+fn meaning(bundle: &Bundle) -> [(&'static str, String); 9] {
     let series = format!("{}, k = {}", bundle.unit(), bundle.k());
     [
         ("the features are", bundle.features().join(", ")),
@@ -38,6 +38,7 @@ fn meaning(bundle: &Bundle) -> [(&'static str, String); 8] {
         ("the ports are", listed(bundle.ports(), port)),
         ("the hosts are", hosts(bundle)),
         ("the labels are", listed(bundle.labels(), label)),
+        ("the labels are bands of", bundle.target().map_or("nothing".to_owned(), target)),
         // A model that is asked about other flows than it was trained for is worse than none.
         ("midstream is", bundle.midstream().to_string()),
     ]
@@ -62,6 +63,11 @@ fn depth(depth: &Depth) -> String {
 
 fn port(it: &PortLabel) -> String {
     format!("{}/{} {} {}", it.protocol, it.port, it.label, it.precision)
+}
+
+fn target(target: &Target) -> String {
+    let Target { of, edges } = target;
+    format!("{of}, with edges at {}", listed(edges, u64::to_string))
 }
 
 fn hosts(bundle: &Bundle) -> String {

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use analytics::{DeviceCounters, DeviceProfile, DeviceState, FailureKind};
 use cring::Counter;
 use flowmgr::record::EndReason;
-use flowmgr::{Behaviour, BehaviourCounters, DepthCounters, ExpiryLag};
+use flowmgr::{Behaviour, BehaviourCounters, DepthCounters, ExpiryLag, Score};
 use hdrhistogram::Histogram;
 use packetio::TxCounts;
 
@@ -108,6 +108,21 @@ pub fn task_labels(view: &View<'_>, read: impl Fn(&DepthCounters) -> &[u64]) -> 
             let counts = read(&task.flows).iter().copied();
             named(labels, &[pipeline, &of_task.name], counts)
         });
+        samples.collect()
+    })
+}
+
+/// Samples of each task of each pipeline whose labels are bands, with the values of the labels
+/// pipeline and task, and the names of the classes.
+pub fn scores(
+    view: &View<'_>,
+    read: impl Fn(&Score, &[&str; 2], &[String]) -> Vec<Sample>,
+) -> Vec<Sample> {
+    pipelines(view, |sums, pipeline| {
+        let tasks = view.facts.names.iter().zip(&sums.flows.counters.scores);
+        let with_bands = tasks.filter(|(names, _)| names.target.is_some());
+        let samples = with_bands
+            .flat_map(|(names, it)| read(&it.all, &[pipeline, &names.name], &names.classes));
         samples.collect()
     })
 }

@@ -7,6 +7,7 @@ use flowmgr::Standing;
 use flowmgr::record::{DecidedBy, Decision, EndReason};
 
 use super::{Asked, Subject, class_name, port_first};
+use crate::scores;
 
 /// Why the flow has its label or none, and what the user can do; the latter may be empty. `config`
 /// is the task's.
@@ -90,6 +91,11 @@ fn labelled(
             port.port,
             class_name(bundle, port.label as u16)
         ),
+        None => why,
+    };
+    let band = bundle.target().and_then(|it| scores::band(it, usize::from(decision.class)));
+    let why = match band {
+        Some(band) => format!("{}, {band}: {why}", class_name(bundle, decision.class)),
         None => why,
     };
     let advice = match (is_unknown, is_sure) {

@@ -35,6 +35,7 @@ fn decision(class: u16, confidence: f64) -> Decision {
         depth: 3,
         model: 0,
         time_to_label_us: Some(0),
+        truth: None,
     }
 }
 

@@ -46,6 +46,12 @@ impl<P: Part> Settling<'_, P> {
         }
         decisions[0] = decisions[0].or_else(|| self.name_at_end(index));
         let (labels, flows) = (&self.walk.labels, &mut self.walk.flows);
+        let is_cut = matches!(reason, EndReason::Drain | EndReason::Evicted);
+        for (task, decision) in labels.tasks.ids().zip(&mut decisions) {
+            if let Some(decision) = decision {
+                decision.truth = labels.judge(flows, task, index, decision, is_cut);
+            }
+        }
         let promised = labels.in_effect(flows, index);
         let labelled = match labels.kept.has_deeper() {
             true => labels.tagged_of(flow, &labels.in_effect_by_depth(flows, index)),
