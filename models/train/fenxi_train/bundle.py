@@ -123,8 +123,9 @@ def ranges_keys(text):
 
 
 def manifest(name, version, flows, digest, confidences, min_confidence, ports, precision="fp32",
-             midstream=False, hosts=None, contradiction=None, ranges=None):
-    """The text of model.toml; `ranges` is the text of the file with the ranges of its channels."""
+             midstream=False, hosts=None, contradiction=None, ranges=None, bands=()):
+    """The text of model.toml; `ranges` is the text of the file with the ranges of its channels,
+    `bands` the lines that say what the bands of an ordinal model are."""
     input = flows.input
     lines = [
         "# Written by fenxi-train; see CARD.md.",
@@ -152,7 +153,7 @@ def manifest(name, version, flows, digest, confidences, min_confidence, ports, p
     lines += ["", "[input]", 'name = "series"', ""]
     if input.context:
         lines += ["[context_input]", 'name = "context"', ""]
-    lines += ["[output]", 'name = "probabilities"', "", "# In the order of the output's columns."]
+    lines += ["[output]", 'name = "probabilities"', "", *bands, "# In the order of the output's columns."]
     for label in flows.names:
         lines += ["[[labels]]", f"name = {quoted(label)}", f"taxonomy = {quoted(flows.taxonomy[label])}", ""]
     if ports:
@@ -170,7 +171,8 @@ def manifest(name, version, flows, digest, confidences, min_confidence, ports, p
     return "\n".join(lines).rstrip() + "\n"
 
 
-def write(folder, name, version, flows, model, confidences, min_confidence, ports, files, precision="fp32", hosts=None, contradiction=None):
+def write(folder, name, version, flows, model, confidences, min_confidence, ports, files, precision="fp32", hosts=None, contradiction=None,
+          bands=()):
     """The bundle of a model given as bytes; `files` are further texts by name.  It appears whole or not at all."""
     folder = new_folder(folder)
     made = pathlib.Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
@@ -180,7 +182,7 @@ def write(folder, name, version, flows, model, confidences, min_confidence, port
         (made / "model.onnx").write_bytes(model)
         digest = hashlib.sha256(model).hexdigest()
         text = manifest(name, version, flows, digest, confidences, min_confidence, ports, precision, hosts=hosts,
-                        contradiction=contradiction, ranges=files.get(RANGES))
+                        contradiction=contradiction, ranges=files.get(RANGES), bands=bands)
         (made / "model.toml").write_text(text)
         series, context = golden_inputs(flows)
         flat = np.concatenate([series.reshape(len(series), -1), context], axis=1)
