@@ -182,7 +182,8 @@ def parser():
     p.add_argument("--marked", type=shares, default=(0.01, 0.02, 0.05), help="with --evaluate: shares of the flows that are marked (0.01,0.02,0.05)")
     p.add_argument("--first", type=positive, default=54, metavar="N", help="with --evaluate: captures before the first score (54)")
     p.add_argument("--every", type=positive, default=10, metavar="N", help="with --evaluate: captures between two models (10)")
-    p.add_argument("--window", type=positive, default=60, metavar="N", help="with --evaluate: captures that a model learns from (60)")
+    p.add_argument("--window", type=positive, default=200, metavar="N",
+                   help="with --evaluate: captures that a model learns from (200)")
 
     p = commands.add_parser("cascade", help="score a cascade of a cheap and a large bundle against the large one alone")
     p.add_argument("first", metavar="FIRST")

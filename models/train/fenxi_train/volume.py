@@ -30,6 +30,7 @@ SAMPLES_MAX = 500_000
 SAMPLES_MIN = 100
 LINE_MAX = 1 << 16
 NEWEST = 0.2  # share of the samples, the newest, on which temperatures are measured
+DRAWN = 0.5  # share of the samples that each tree sees: half the time, and scores no worse
 HOUR_US = 3_600_000_000
 BYTES_MAX = 2**52
 
@@ -49,8 +50,8 @@ class Samples:
     volume: np.ndarray  # server_volume, with which the table of servers ranks
 
     def take(self, rows):
-        picked = {f.name: getattr(self, f.name)[rows] for f in dataclasses.fields(self) if f.name != "input"}
-        return dataclasses.replace(self, **picked)
+        names = [f.name for f in dataclasses.fields(self) if f.name != "input"]
+        return dataclasses.replace(self, **{name: getattr(self, name)[rows] for name in names})
 
 
 @dataclasses.dataclass
@@ -124,7 +125,7 @@ def row(line, path, number, input):
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise in_line(path, number, f"no sample: {error}") from None
     if not (np.isfinite(series).all() and np.isfinite(context).all() and math.isfinite(volume)):
-        raise in_line(path, number, "a number that is none")
+        raise in_line(path, number, "a number is missing or not finite")
     if not (0 <= numbers[0] <= BYTES_MAX and 0 < numbers[1] <= BYTES_MAX and 0 <= began_us < 2**63):
         raise in_line(path, number, "bytes_to_come, weight or began_us is out of range")
     return series, context, len(elements), began_us, *numbers, capture, volume
@@ -153,7 +154,8 @@ def grown(samples, edges, size, seed):
     """A forest whose classes are the bands."""
     from sklearn.ensemble import RandomForestClassifier
 
-    made = RandomForestClassifier(size.trees, max_features=size.features, min_samples_leaf=size.leaf, random_state=seed)
+    made = RandomForestClassifier(size.trees, max_features=size.features, min_samples_leaf=size.leaf,
+                                  max_samples=DRAWN, random_state=seed)
     made.fit(forest.numbers(samples.series, samples.context), bands_of(samples, edges), samples.weights)
     trees = [forest.of_scikit(e.tree_, made.classes_, len(edges) + 1) for e in made.estimators_]
     return forest.Forest(samples.input, trees, len(edges) + 1)
@@ -171,9 +173,11 @@ def fit(samples, size=forest.Size(leaf=3, features=0.4), shares=EDGES, edges=Non
         for depth in samples.input.depths
     ]
     ends = np.concatenate([[0], edges])
-    means = [np.average(samples.to_come[bands == b], weights=samples.weights[bands == b]) if (bands == b).any() else ends[b]
-             for b in range(len(ends))]
-    return Model(grown(samples, edges, size, seed), edges, np.array(means), temperatures)
+    means = ends.copy()  # of a band without samples
+    for band in np.unique(bands):
+        own = bands == band
+        means[band] = np.average(samples.to_come[own], weights=samples.weights[own])
+    return Model(grown(samples, edges, size, seed), edges, means, temperatures)
 
 
 @dataclasses.dataclass

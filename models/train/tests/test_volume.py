@@ -118,7 +118,7 @@ def test_a_weight_counts_as_that_many_samples():
 
 @pytest.mark.parametrize("change, text", [
     ({"truth": {}}, "no bytes_to_come"),
-    ({"proto": None}, "no sample"),
+    ({"proto": None}, "a number is missing or not finite"),
     ({"context": {}}, "no server_volume"),
     ({"elements": [[1, 2], [3], [4, 5]]}, "no sample"),
     ({"truth": {"bytes_to_come": -1}}, "out of range"),
@@ -152,7 +152,7 @@ def test_real_flows_in_order_of_time():
         assert json.loads(file.readline())["task"] == "volume"
     read = volume.read([os.environ["VOLUME_SAMPLES"]], volume.input_of((3,)))
     _, place = walkforward.order(read)
-    found, slowest = walkforward.walk(read, place, forest.Size(leaf=3, features=0.4), volume.EDGES, 54, 10, 60, 1)
+    found, slowest = walkforward.walk(read, place, forest.Size(leaf=3, features=0.4), volume.EDGES, 54, 10, 200, 1)
     late = place >= 54
     score = lambda rank: walkforward.covered(rank[late], read.to_come[late], read.weights[late], 0.05)
     assert score(found["rank"]) > score(read.volume) + 0.03 and slowest < 5
