@@ -173,15 +173,21 @@ def parser():
     p.add_argument("--name", help="the model's name (the folder's)")
     p.add_argument("--model-version", default="1.0.0")
     p.add_argument("--depths", type=whole_numbers, default=(3, 5, 10), help="depths to learn, rising (3,5,10)")
-    p.add_argument("--edges", type=shares, default=None, help="three shares of the flows at which bands begin (0.75,0.95,0.99)")
-    p.add_argument("--newest", type=positive, default=None, metavar="N", help="learn from the newest samples only")
-    p.add_argument("--no-servers", action="store_true", help="leave out the memory of servers, so that the model serves other networks too")
+    p.add_argument("--edges", type=shares, default=None,
+                   help="three shares of the flows at which bands begin (0.75,0.95,0.99)")
+    p.add_argument("--newest", type=positive, default=None, metavar="N",
+                   help="learn from the newest samples only")
+    p.add_argument("--no-servers", action="store_true",
+                   help="leave out the memory of servers; the model then serves other networks, too")
     p.add_argument("--trees", type=positive, default=20, help="trees of the forest (20)")
     p.add_argument("--leaf", type=positive, default=3, help="samples that a leaf of a tree needs (3)")
     p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--marked", type=shares, default=(0.01, 0.02, 0.05), help="with --evaluate: shares of the flows that are marked (0.01,0.02,0.05)")
-    p.add_argument("--first", type=positive, default=54, metavar="N", help="with --evaluate: captures before the first score (54)")
-    p.add_argument("--every", type=positive, default=10, metavar="N", help="with --evaluate: captures between two models (10)")
+    p.add_argument("--marked", type=shares, default=(0.01, 0.02, 0.05),
+                   help="with --evaluate: shares of the flows that are marked (0.01,0.02,0.05)")
+    p.add_argument("--first", type=positive, default=54, metavar="N",
+                   help="with --evaluate: captures before the first score (54)")
+    p.add_argument("--every", type=positive, default=10, metavar="N",
+                   help="with --evaluate: captures between two models (10)")
     p.add_argument("--window", type=positive, default=200, metavar="N",
                    help="with --evaluate: captures that a model learns from (200)")
 
@@ -261,7 +267,8 @@ def flows_and_options(args):
     depths = args.depths or ((args.k,) if args.k else (3, 5, 10))
     local = [name for name in args.context if name in inputs.LOCAL]
     if local:
-        raise Refusal(f"--context {','.join(local)}: tables of flows have none; volume learns from it", USAGE)
+        which = ",".join(local)
+        raise Refusal(f"--context {which}: tables have none; volume learns from it", USAGE)
     input = inputs.Input(args.unit, depths, args.features, args.context)
     if args.confidence and len(args.confidence) != len(depths):
         raise Refusal(f"--confidence: {len(args.confidence)} numbers for {len(depths)} depths", USAGE)

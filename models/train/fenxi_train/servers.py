@@ -59,7 +59,8 @@ class Memory:
         for key in keys:
             cell = self.cells.get(key, Cell())
             total = cell.flows + PRIOR_FLOWS
-            means = tuple((cell.flows * m + PRIOR_FLOWS * w) / total for m, w in zip(cell.means, means))
+            means = tuple((cell.flows * m + PRIOR_FLOWS * wider) / total
+                          for m, wider in zip(cell.means, means))
         flows = self.cells.get(keys[-1], Cell()).flows
         gap = now_us - self.begun.get(keys[-1], now_us - LONGEST_GAP_US)
         self.begun[keys[-1]] = now_us

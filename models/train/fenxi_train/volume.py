@@ -1,22 +1,23 @@
 """A model of what flows will weigh, from samples whose truth is known.
 
-fenxi writes a sample when a flow that it asked about has ended, one for each depth: a line of JSON.
+fenxi writes a sample when a flow that it asked about has ended, one for each depth, as a line of
+JSON.
 
     proto, server_port   of the flow's first packet
     began_us             its time
-    elements             [[signed length, us since the first packet], ...], data packets up to the depth asked
-    context              what the memory of servers knew when the flow began, by name (see servers.py)
+    elements             [[signed length, us since the first packet], ...] of the data packets, as many
+                         as the depth
+    context              what the memory of servers knew when the flow began (servers.py), by name
     truth                {"bytes_to_come": IP bytes of both directions after the depth, ...}
     weight               how many flows it stands for, where samples are drawn by band; 1 if absent
     capture              what is held out as a whole; if absent, each hour is one
 
-Other keys are not read.  The model is a forest over the depths; its classes are bands of the bytes to
-come.  A flow's rank is the mean of its bands' bytes, weighted by their probabilities.
+Other keys are not read.  The model is a forest over the depths; its classes are bands of the bytes
+to come.  A flow's rank is the mean of its bands' bytes, weighted by their probabilities.
 """
 
 import dataclasses
 import json
-import math
 
 import numpy as np
 
@@ -75,7 +76,7 @@ class Model:
 
 def input_of(depths, local=True):
     """What a model reads of a flow; without `local` nothing that is known of its server."""
-    context = ("protocol", "server_port") + (servers.FEATURES if local else ())
+    context = inputs.CONTEXT + (servers.FEATURES if local else ())
     return inputs.Input("data", depths, ("signed_length", "inter_arrival_us"), context)
 
 
@@ -98,7 +99,9 @@ def read(paths, input, newest=None):
     found.sort(key=lambda sample: sample[3])
     if len(found) < SAMPLES_MIN:
         depths = ", ".join(map(str, input.depths))
-        raise Refusal(f"{', '.join(map(str, paths))}: {len(found)} samples at depth {depths}; give {SAMPLES_MIN} or more")
+        where = ", ".join(map(str, paths))
+        least = f"give {SAMPLES_MIN} or more"
+        raise Refusal(f"{where}: {len(found)} samples at depth {depths}; {least}")
     columns = [np.array(column) for column in zip(*found[-newest:] if newest else found)]
     return Samples(input, *columns)
 
@@ -114,21 +117,22 @@ def row(line, path, number, input):
         lengths, times = np.array(elements, np.float64).reshape(-1, 2).T
         series[0, : len(lengths)] = np.clip(lengths, -inputs.LENGTH_MAX, inputs.LENGTH_MAX)
         series[1, : len(times)] = np.clip(np.diff(times, prepend=times[0]), 0, inputs.TIME_MAX)
-        known = {"protocol": given["proto"], "server_port": given["server_port"], **given.get("context", {})}
+        known = {**given.get("context", {}), "protocol": given["proto"],
+                 "server_port": given["server_port"]}
         context = np.array([known[name] for name in input.context], np.float32)
         began_us = int(given["began_us"])
-        numbers = float(given["truth"]["bytes_to_come"]), float(given.get("weight", 1))
+        to_come, weight = float(given["truth"]["bytes_to_come"]), float(given.get("weight", 1))
         volume = float(known.get("server_volume", 0))
         capture = str(given.get("capture", f"hour {began_us // HOUR_US}"))
     except KeyError as error:
         raise in_line(path, number, f"no {error.args[0]}") from None
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise in_line(path, number, f"no sample: {error}") from None
-    if not (np.isfinite(series).all() and np.isfinite(context).all() and math.isfinite(volume)):
+    if not (np.isfinite(series).all() and np.isfinite([*context, volume]).all()):
         raise in_line(path, number, "a number is missing or not finite")
-    if not (0 <= numbers[0] <= BYTES_MAX and 0 < numbers[1] <= BYTES_MAX and 0 <= began_us < 2**63):
+    if not (0 <= to_come <= BYTES_MAX and 0 < weight <= BYTES_MAX and 0 <= began_us < 2**63):
         raise in_line(path, number, "bytes_to_come, weight or began_us is out of range")
-    return series, context, len(elements), began_us, *numbers, capture, volume
+    return series, context, len(elements), began_us, to_come, weight, capture, volume
 
 
 def edges_of(samples, shares):

@@ -3,8 +3,8 @@
 Captures are ordered by their first flow.  A new model is learned every few captures from those of a
 window before, and ranks the flows of the next ones.  A score is the share of all bytes to come that
 the marked flows carry, which are those of the highest rank.  Beside it stand the table of servers,
-a model learned once, and a counter: flows that pass a number of bytes, chosen in hindsight, so that as
-many are marked; what a flow sent before it was marked does not count.
+a model learned once, and a counter, which marks flows that pass a number of bytes, chosen in
+hindsight so that as many are marked; bytes before the mark do not count.
 """
 
 import time
@@ -23,11 +23,12 @@ def report(samples, size, shares, args):
     names, place = order(samples)
     if len(names) <= args.first:
         raise Refusal(f"--first {args.first}: there are only {len(names)} captures; give fewer", USAGE)
-    found, slowest = walk(samples, place, size, shares, args.first, args.every, args.window, args.seed)
-    once, _ = walk(samples, place, size, shares, args.first, len(names), args.first, args.seed)
+    learn = size, shares, args.seed
+    found, slowest = walk(samples, place, learn, args.first, args.every, args.window)
+    once, _ = walk(samples, place, learn, args.first, len(names), args.first)
     late = place >= args.first
-    yield (f"{len(names)} captures, {late.sum():,} of {len(late):,} samples scored; a model of {args.window} captures"
-           f" every {args.every}; the slowest took {slowest:.1f} s to learn")
+    yield (f"{len(names)} captures, {late.sum():,} of {len(late):,} samples scored; a model of"
+           f" {args.window} captures every {args.every}; the slowest took {slowest:.1f} s to learn")
     for depth in samples.input.depths:
         rows = np.where(late & (samples.counts == depth))[0]
         if not len(rows):
@@ -60,10 +61,12 @@ def order(samples):
     return names[by_time], place[inverse]
 
 
-def walk(samples, place, size, shares, first, every, window, seed):
-    """Rank, probabilities and true band of each sample from `first` on, and the seconds of the slowest fit."""
-    count, bands = len(place), len(volume.BANDS)
-    found = {"rank": np.zeros(count), "band": np.zeros(count, int), "probabilities": np.zeros((count, bands))}
+def walk(samples, place, learn, first, every, window):
+    """Rank, probabilities and true band of each sample from `first` on, and the seconds of the
+    slowest fit; `learn` is the size, the shares of the edges and the seed."""
+    (size, shares, seed), count = learn, len(place)
+    found = {"rank": np.zeros(count), "band": np.zeros(count, int),
+             "probabilities": np.zeros((count, len(volume.BANDS)))}
     slowest = 0.0
     for at in range(first, int(place.max()) + 1, every):
         known = samples.take(np.where((place < at) & (place >= at - window))[0])
@@ -80,7 +83,7 @@ def walk(samples, place, size, shares, first, every, window, seed):
 
 
 def covered(rank, to_come, weights, marked):
-    """Share of the bytes to come that flows of the highest rank carry, `marked` of all flows."""
+    """Share of the bytes to come of the flows of the highest rank, `marked` of all flows."""
     best = np.argsort(-rank, kind="stable")
     bytes_, flows = (to_come * weights)[best], weights[best]
     # Of the flow at the border only the part that fits.
@@ -94,11 +97,13 @@ def compared(ranks, samples, marked):
     rng, drawn = np.random.default_rng(1), []
     for _ in range(REPEATS):
         rows = np.concatenate([groups[i] for i in rng.integers(0, len(groups), len(groups))])
-        drawn.append([covered(r[rows], samples.to_come[rows], samples.weights[rows], marked) for r in ranks.values()])
+        truth = samples.to_come[rows], samples.weights[rows]
+        drawn.append([covered(rank[rows], *truth, marked) for rank in ranks.values()])
     drawn = np.array(drawn)
     for i, (name, rank) in enumerate(ranks.items()):
         low, high = np.percentile(drawn[:, i], TAILS)
-        line = f"{covered(rank, samples.to_come, samples.weights, marked):.3f} ({low:.3f} to {high:.3f})"
+        share = covered(rank, samples.to_come, samples.weights, marked)
+        line = f"{share:.3f} ({low:.3f} to {high:.3f})"
         if i:
             low, high = np.percentile(drawn[:, 0] - drawn[:, i], TAILS)
             line += f"; the model is {low:+.3f} to {high:+.3f} ahead"
@@ -111,6 +116,6 @@ def counted(samples, marked):
     total = sent + samples.to_come
     by_size = np.argsort(-total, kind="stable")
     flows = np.cumsum(samples.weights[by_size])
-    bound = total[by_size][min(np.searchsorted(flows, marked * flows[-1]), len(flows) - 1)]
+    bound = total[by_size[min(np.searchsorted(flows, marked * flows[-1]), len(flows) - 1)]]
     caught = np.minimum(np.maximum(total - bound, 0), samples.to_come)
-    return float((caught * samples.weights).sum() / max((samples.to_come * samples.weights).sum(), 1))
+    return float(caught @ samples.weights / max(samples.to_come @ samples.weights, 1))

@@ -71,7 +71,7 @@ def test_a_bundle_of_bands_is_sound(fenxi_train, table_of_samples, tmp_path):
     found = runtime.run_all(made.session(), read.series, read.context)
     ranks = found @ np.array(bands["means"])
     heavy = read.to_come > 500_000
-    assert np.mean(ranks[heavy].min() > ranks[~heavy]) > 0.9
+    assert np.median(ranks[heavy]) > 5 * np.quantile(ranks[~heavy], 0.9)
 
 
 def test_the_graph_computes_what_the_model_does(table_of_samples):
@@ -103,9 +103,9 @@ def test_a_walk_knows_nothing_of_what_comes(table_of_samples):
     read = volume.read([table_of_samples], volume.input_of((3,)))
     _, place = walkforward.order(read)
     size = forest.Size(trees=3, leaf=3, features=0.4)
-    before, _ = walkforward.walk(read, place, size, (0.5, 0.7, 0.9), 4, 2, 9, 1)
+    before, _ = walkforward.walk(read, place, (size, (0.5, 0.7, 0.9), 1), 4, 2, 9)
     read.to_come = np.where(place >= 8, 1.0, read.to_come)
-    after, _ = walkforward.walk(read, place, size, (0.5, 0.7, 0.9), 4, 2, 9, 1)
+    after, _ = walkforward.walk(read, place, (size, (0.5, 0.7, 0.9), 1), 4, 2, 9)
     assert (before["rank"][place < 10] == after["rank"][place < 10]).all()
 
 
@@ -152,7 +152,8 @@ def test_real_flows_in_order_of_time():
         assert json.loads(file.readline())["task"] == "volume"
     read = volume.read([os.environ["VOLUME_SAMPLES"]], volume.input_of((3,)))
     _, place = walkforward.order(read)
-    found, slowest = walkforward.walk(read, place, forest.Size(leaf=3, features=0.4), volume.EDGES, 54, 10, 200, 1)
+    learn = forest.Size(leaf=3, features=0.4), volume.EDGES, 1
+    found, slowest = walkforward.walk(read, place, learn, 54, 10, 200)
     late = place >= 54
     score = lambda rank: walkforward.covered(rank[late], read.to_come[late], read.weights[late], 0.05)
     assert score(found["rank"]) > score(read.volume) + 0.03 and slowest < 5
