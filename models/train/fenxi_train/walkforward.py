@@ -1,10 +1,10 @@
 """Scores a model of volume in order of time, as it would have been used.
 
-Captures are ordered by their first flow.  A new model is learned every few captures from those of a
-window before, and ranks the flows of the next ones.  A score is the share of all bytes to come that
-the marked flows carry, which are those of the highest rank.  Beside it stand the table of servers,
+Captures are ordered by their first flow.  A new model is learned every few captures from a window
+of earlier ones, and ranks the flows of the next ones.  The flows of the highest rank are marked; a
+score is their share of all bytes to come.  Beside it stand the table of servers,
 a model learned once, and a counter, which marks flows that pass a number of bytes, chosen in
-hindsight so that as many are marked; bytes before the mark do not count.
+hindsight to mark the same number; bytes before the mark do not count.
 """
 
 import time
@@ -86,7 +86,7 @@ def covered(rank, to_come, weights, marked):
     """Share of the bytes to come of the flows of the highest rank, `marked` of all flows."""
     best = np.argsort(-rank, kind="stable")
     bytes_, flows = (to_come * weights)[best], weights[best]
-    # Of the flow at the border only the part that fits.
+    # The flow at the border counts in part.
     part = np.clip((marked * flows.sum() - (np.cumsum(flows) - flows)) / flows, 0, 1)
     return float((bytes_ * part).sum() / max(bytes_.sum(), 1))
 
