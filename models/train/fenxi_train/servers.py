@@ -4,8 +4,8 @@ fenxi computes the same in its flow workers; this is the reference for its tests
 captures.  Every operation is a sum, product or quotient of IEEE 754 in the order written here, so
 both give the same bits.
 
-A flow is counted at its end in four cells: of all flows, of its protocol and server port, of these
-and the server's network (/24 or /48), of these and the server's address.  A cell fades: it holds
+A flow is counted at its end in four cells, which hold all flows, the flows of its protocol and server
+port, the flows among these to the server's network (/24 or /48), and to its address.  A cell fades: it holds
 means over its last flows, the older the less.  What is known of a server is the mean of its
 address's cell, drawn towards its network's, and so on, the more the fewer flows the cell has seen.
 """
