@@ -95,7 +95,10 @@ static __always_inline const struct deciding *deciding_at(__u32 place)
 	__u32 zero = 0;
 	void *blocks = bpf_map_lookup_elem(&nets, &place);
 	const __u8 *block = blocks ? bpf_map_lookup_elem(blocks, &zero) : 0;
-	return block ? (const void *)(block + BESIDE) : 0;
+	if (!block)
+		return 0;
+	HIDE(block); // nobody adds to it before it is known not to be null
+	return (const void *)(block + BESIDE);
 }
 
 // The classes of TCP's ports, and of UDP's; NO_CLASS for none.
