@@ -186,7 +186,7 @@ fn no_flow_has_answers_of_two_editions() {
     const SWAPS: u16 = 1000;
     const LONGEST: Duration = Duration::from_secs(4);
     // The number of an edition is one more, and wraps behind 255.
-    let edition = |generation: u16| labels(generation % CLASSES, generation % 2 == 0);
+    let edition = |generation: u16| labels(generation % CLASSES, generation.is_multiple_of(2));
     let Some(netns) = namespace("no_flow_has_answers_of_two_editions") else { return };
     netns.inside(|| {
         let (first, editions) = begin(edition(0));
@@ -235,7 +235,7 @@ fn no_flow_has_answers_of_two_editions() {
                 left += 1;
                 continue;
             };
-            let answers = if generation % 2 == 0 { 1 } else { 3 };
+            let answers = if generation.is_multiple_of(2) { 1 } else { 3 };
             assert_eq!(told.answered(), vec![(class, generation); answers], "{port}");
             assert_eq!(class, generation % CLASSES, "{port}");
             seen.insert(generation);
