@@ -7,6 +7,9 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+// The compiler knows nothing of a value's origin from here on, and so moves no arithmetic on it to before its checks.
+#define OWN(value) asm volatile("" : "+r"(value))
+
 // Set before the program is loaded.
 const volatile __u32 workers = 1;         // flow workers, each with a ring and a part of the table
 const volatile __u32 sets = 16;           // of a worker; a power of two

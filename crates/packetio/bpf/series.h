@@ -97,7 +97,7 @@ static __always_inline const struct deciding *deciding_at(__u32 place)
 	const __u8 *block = blocks ? bpf_map_lookup_elem(blocks, &zero) : 0;
 	if (!block)
 		return 0;
-	HIDE(block); // nobody adds to it before it is known not to be null
+	OWN(block); // nobody adds to it before it is known not to be null
 	return (const void *)(block + BESIDE);
 }
 
