@@ -32,7 +32,7 @@ fn net(class: u16) -> Vec<u8> {
     (0..).zip(head.into_iter().chain(forest)).for_each(|(i, number)| put(4 * i, number));
     (0..13).for_each(|depth| put(32 + 4 * 64 + 4 * depth, EXPONENTIALS));
     put(NODE + 4, 1 << 31);
-    // The class' sum is 1, those of the others are 0.
+    // The sum of the class is 1, all others are 0.
     put(STEPS + 4 * u32::from(class / 2), 1 << (class % 2 * 16));
     put(EXPONENTIALS, 1e-30_f32.to_bits());
     put(EXPONENTIALS + 4, 1_f32.to_bits());
