@@ -258,7 +258,7 @@ __noinline int decide(struct series *series, struct entry *entry, __u32 version,
 		return LEFT;
 	const struct deciding *how = keep_edition(entry);
 	int found = how ? resolve(series, entry, version, how, n) : LEFT;
-	if (!how) {
+	if (found == LEFT) {
 		// User space asks about all of it.
 #pragma unroll
 		for (int i = 0; i < DEPTHS_MAX; i++)
