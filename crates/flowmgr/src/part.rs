@@ -61,8 +61,8 @@ pub trait Part {
     fn settle(&mut self) {}
 
     /// A series of a task without rings: the label for it, at once; `given`, if it came with the
-    /// packet. It counts from this packet on. `labels` has the words of all flows, with the answers
-    /// of the tasks before this one.
+    /// packet. It counts from this packet on. `labels` has the words of all flows, with answers
+    /// of earlier tasks.
     fn answer(&mut self, _asked: &Slot, _labels: &dyn Labels, _given: Option<Label>) -> Label {
         Label::Unlabelled
     }

@@ -1,4 +1,4 @@
-//! What the kernel labels flows by, edition by edition: a network, and how labels are decided by it.
+//! What the kernel labels flows by, edition by edition: a network, and how its answers decide.
 //!
 //! Both are in one map, which the programs of all interfaces share. An update of their `nets` makes
 //! the next edition the current one; the last few stay for the flows that began with them. All maps
@@ -34,7 +34,7 @@ pub struct KernelEditions {
 
 #[derive(Default)]
 struct State {
-    /// Of each interface's program.
+    /// The maps of each interface's program.
     nets: Vec<Nets>,
     /// The current one's number.
     edition: u8,

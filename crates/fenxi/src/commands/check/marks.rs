@@ -39,7 +39,7 @@ pub fn findings(
         tracked(machine, rules.as_ref().ok().map(|rules| rules.tracks)),
     ];
     let labels = wanted.first.as_ref().and_then(|it| it.labels.as_ref());
-    if labels.is_some_and(|it| it.marks.is_some()) {
+    if labels.is_some_and(|it| it.first().marks.is_some()) {
         findings.extend(by_program(rules.as_ref().ok(), config.mark.mask));
     }
     findings.extend(room(machine));
