@@ -3,6 +3,7 @@
 
 use crate::common;
 
+mod bands;
 mod ctl;
 mod http;
 mod metrics;

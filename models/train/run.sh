@@ -1,6 +1,6 @@
 #!/bin/sh
 # fenxi-train from the source tree: makes a virtual environment with the packages of requirements.lock, if it is missing.
-# usage: models/train/run.sh series|label|fit|card|compare|ranges|cascade ...
+# usage: models/train/run.sh series|label|fit|volume|card|compare|ranges|cascade ...
 #   FENXI_TRAIN_VENV   the virtual environment (default target/train-venv)
 #   PYTHON             Python >= 3.11 to make it with (default python3)
 set -eu

@@ -1,46 +1,44 @@
 //! `io.capture = "kernel"` on a router: the packet that decides a flow's label gives its connection
-//! the mark, and packets the DSCP.
+//! the mark.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::common::lab::{FOREIGN, Lab};
 use crate::common::live::Live;
-use crate::common::packets::{checksum, ethernet, read_capture, whole};
 use crate::common::{self, uninterrupted};
 use crate::run::mark::{marks, start};
-use crate::run::traffic::send;
 
-const SMALL: &str = "models/protocol-small";
+pub(super) const SMALL: &str = "models/protocol-small";
 /// Messages that each side sends in a flow that the model names: two a round are as many as the
 /// model wants at most, or more.
-const ROUNDS: u64 = 6;
+pub(super) const ROUNDS: u64 = 6;
 /// In a flow that a port names: fewer than those at which an answer may contradict the port.
-const NAMED_ROUNDS: u64 = 4;
+pub(super) const NAMED_ROUNDS: u64 = 4;
 /// Ports that name their flows, and the first of those that do not.
-const NAMED: [(bool, u16, &str); 4] =
+pub(super) const NAMED: [(bool, u16, &str); 4] =
     [(false, 53, "DNS"), (false, 123, "NTP"), (true, 443, "TLS"), (true, 22, "SSH")];
 const UNNAMED: u16 = 21_000;
-const UNNAMED_FLOWS: u16 = 24;
+pub(super) const UNNAMED_FLOWS: u16 = 24;
 
 /// A flow as it is known behind NAT, too: whether it is of IPv6, whether of TCP, and its server's
 /// port.
-type Name = (bool, bool, u16);
+pub(super) type Name = (bool, bool, u16);
 
 /// A mark of its own for each label.
-fn mark_of(model: &str, label: &Value) -> u32 {
+pub(super) fn mark_of(model: &str, label: &Value) -> u32 {
     let labels = common::names(&common::root().join(model));
     let at = labels.iter().position(|known| label == known.as_str());
     at.map_or(0, |at| (at as u32 + 1) << 24)
 }
 
 /// A value for each label of a model.
-fn table(key: &str, model: &str, value: impl Fn(&str) -> u32) -> String {
+pub(super) fn table(key: &str, model: &str, value: impl Fn(&str) -> u32) -> String {
     let labels = common::names(&common::root().join(model)).into_iter();
     let entries: Vec<String> =
         labels.map(|label| format!("\"{label}\" = {}", value(&label))).collect();
@@ -48,7 +46,13 @@ fn table(key: &str, model: &str, value: impl Fn(&str) -> u32) -> String {
 }
 
 /// fenxi on the router. The last answer names a flow however sure it is.
-fn start_kernel(lab: &Lab, interface: &str, model: &str, records: &Path, args: &[&str]) -> Live {
+pub(super) fn start_kernel(
+    lab: &Lab,
+    interface: &str,
+    model: &str,
+    records: &Path,
+    args: &[&str],
+) -> Live {
     let path = format!("model.path={model}");
     let own = ["--set", "io.capture=kernel", "--set", "model.min_confidence=0", "--set", &path];
     let args = [&own, args, &["--flows", records.to_str().unwrap()]].concat();
@@ -59,7 +63,7 @@ fn start_kernel(lab: &Lab, interface: &str, model: &str, records: &Path, args: &
 }
 
 /// Messages there and back in turn, each awaited and each a packet.
-fn talk(lab: &Lab, (is_v6, is_tcp, port): Name, lengths: [u16; 2], rounds: u64) {
+pub(super) fn talk(lab: &Lab, (is_v6, is_tcp, port): Name, lengths: [u16; 2], rounds: u64) {
     let server: IpAddr = Lab::server(is_v6).parse().unwrap();
     let [question, answer] = lengths.map(|length| vec![7; length.into()]);
     if is_tcp {
@@ -94,7 +98,7 @@ fn talk(lab: &Lab, (is_v6, is_tcp, port): Name, lengths: [u16; 2], rounds: u64) 
 }
 
 /// Flows of many kinds; the messages that each side sent in each.
-fn talk_of_all(lab: &Lab) -> BTreeMap<Name, u64> {
+pub(super) fn talk_of_all(lab: &Lab) -> BTreeMap<Name, u64> {
     let mut flows = BTreeMap::new();
     for is_v6 in [false, true] {
         for (is_tcp, port, _) in NAMED {
@@ -143,13 +147,13 @@ fn counted(lab: &Lab, direction: &str) -> BTreeMap<Name, BTreeMap<u32, u64>> {
     flows
 }
 
-fn name_of(record: &Value) -> Name {
+pub(super) fn name_of(record: &Value) -> Name {
     let is_v6 = record["dst"].as_str().unwrap().contains(':');
     (is_v6, record["proto"] == 6, record["dst_port"].as_u64().unwrap() as u16)
 }
 
 /// The records of these flows, all of which got their labels while they lasted.
-fn labelled(records: &Path, flows: &BTreeMap<Name, u64>) -> Vec<Value> {
+pub(super) fn labelled(records: &Path, flows: &BTreeMap<Name, u64>) -> Vec<Value> {
     let records = common::json_lines(records).into_iter();
     let records: Vec<Value> = records
         .filter(|it| it["type"] == "flow" && (it["proto"] == 6 || it["proto"] == 17))
@@ -163,7 +167,7 @@ fn labelled(records: &Path, flows: &BTreeMap<Name, u64>) -> Vec<Value> {
 }
 
 /// The place, among its messages, of the one that decided a flow; 0 where the port did.
-fn deciding(record: &Value) -> u64 {
+pub(super) fn deciding(record: &Value) -> u64 {
     record["depth"].as_u64().unwrap()
 }
 
@@ -188,7 +192,7 @@ fn outcomes(live: &Live, outcome: &str) -> u64 {
 }
 
 /// Waits until fenxi knows of all labels, and has nothing to write any more.
-fn wait_for_labels(live: &Live, flows: usize) {
+pub(super) fn wait_for_labels(live: &Live, flows: usize) {
     live.wait_for("all labels are known", |live| {
         live.metric_sum("fenxi_labels_total") >= flows as f64
             && live.metric_sum("fenxi_marks_waiting") == 0.0
@@ -298,141 +302,4 @@ fn a_mark_of_somebody_else_stays_unless_it_is_to_be_overwritten() {
         assert_eq!([written, kept], [ours, theirs]);
         assert_eq!(theirs > 0, !overwrites);
     }
-}
-
-/// AF11, and the congestion bits that the server sets (ECT(1)).
-const DSCP: u8 = 10;
-const ECN: u8 = 1;
-const SETS_ECN: &str = "table inet congestion {
-    chain out {
-        type filter hook output priority 0; policy accept;
-        ip ecn set ect1
-        ip6 ecn set ect1
-    }
-}";
-
-/// What a message from the server carries: its flow, and the byte with DSCP and ECN. `None`: it is
-/// none.
-fn carried(frame: &[u8]) -> Option<(Name, u8)> {
-    let (packet, is_v6) = match frame[12..14] {
-        [0x08, 0x00] => (&frame[14..], false),
-        [0x86, 0xdd] => (&frame[14..], true),
-        _ => return None,
-    };
-    let length_at = |at: usize| usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
-    let (protocol, header, class, length) = match is_v6 {
-        true => (packet[6], 40, packet[0] << 4 | packet[1] >> 4, 40 + length_at(4)),
-        false => (packet[9], 20, packet[1], length_at(2)),
-    };
-    assert_eq!(packet[0] >> 4, if is_v6 { 6 } else { 4 });
-    assert!(is_v6 || checksum(&packet[..header]) == 0, "{:x?}", &packet[..header]);
-    let is_tcp = protocol == 6;
-    if !is_tcp && protocol != 17 {
-        return None;
-    }
-    let own = if is_tcp { usize::from(packet[header + 12] >> 4) * 4 } else { 8 };
-    let port = length_at(header) as u16;
-    (length > header + own).then_some(((is_v6, is_tcp, port), class))
-}
-
-/// From the deciding packet on, a flow's packets that leave by the watched interface carry the DSCP
-/// that its label has, with all else of their headers as it was.
-#[test]
-fn packets_of_labelled_flows_leave_with_the_dscp_of_their_label() {
-    let Some(lab) = Lab::routed("kernel-dscp", true, &["tcpdump"]) else { return };
-    lab.nft("server", SETS_ECN);
-    let dir = tempfile::tempdir().unwrap();
-    let [path, capture] = ["records", "capture"].map(|name| dir.path().join(name));
-    let dscp = table("tag.dscp", SMALL, |_| DSCP.into());
-    let args = ["--set", "tag.in_kernel=true", "--set", &dscp];
-    let live = start_kernel(&lab, "in", SMALL, &path, &args);
-    // It ends by itself once it has all messages; acknowledgements are shorter than any of them.
-    let messages = NAMED.len() as u64 * NAMED_ROUNDS + u64::from(UNNAMED_FLOWS) * ROUNDS;
-    let line = format!(
-        "timeout 60 tcpdump -i eth -Q in -U --immediate-mode -s 0 -c {} -w {} greater 120",
-        2 * messages,
-        capture.display(),
-    );
-    let seen = lab.spawn("client", &line);
-    live.wait_for("tcpdump listens", |_| capture.metadata().is_ok_and(|file| file.len() > 0));
-    let flows = talk_of_all(&lab);
-    seen.wait();
-    live.terminate(0);
-
-    let mut classes: BTreeMap<Name, Vec<u8>> = BTreeMap::new();
-    for (_, frame) in read_capture(&capture) {
-        if let Some((name, class)) = carried(&frame).filter(|(name, _)| flows.contains_key(name)) {
-            classes.entry(name).or_default().push(class);
-        }
-    }
-    for record in labelled(&path, &flows) {
-        let name = name_of(&record);
-        let before = deciding(&record).saturating_sub(1) / 2;
-        let is_unknown = record["label"] == "unknown";
-        let wanted: Vec<u8> = (0..flows[&name])
-            .map(|at| if at < before || is_unknown { ECN } else { DSCP << 2 | ECN })
-            .collect();
-        assert_eq!(classes[&name], wanted, "{record}");
-    }
-}
-
-/// A capture of SYNs, each of a flow of its own, from and to addresses that nobody has.
-fn write_flood(path: PathBuf, numbers: std::ops::Range<u32>) -> PathBuf {
-    let syn = |number: u32| {
-        let mut ip = [0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 0, 0, 0, 0, 198, 51, 100, 1];
-        ip[12..16].copy_from_slice(&number.wrapping_mul(2_654_435_761).to_be_bytes());
-        let sum = checksum(&ip);
-        ip[10..12].copy_from_slice(&sum.to_be_bytes());
-        let mut tcp = [0; 20];
-        tcp[..2].copy_from_slice(&(1024 + (number % 60_000) as u16).to_be_bytes());
-        tcp[2..4].copy_from_slice(&443_u16.to_be_bytes());
-        (tcp[12], tcp[13], tcp[14], tcp[15]) = (0x50, 2, 0xff, 0xff);
-        let mut frame = ethernet(0x0800, &[ip, tcp].concat());
-        frame[..6].fill(0xff);
-        frame
-    };
-    std::fs::write(&path, whole(numbers.map(syn))).unwrap();
-    path
-}
-
-/// Honest connections beside 200,000 SYNs of flows that never go on: all have their labels and
-/// marks, and fenxi needs no more memory.
-#[test]
-fn a_flood_of_syns_takes_no_label_from_honest_connections() {
-    const CONNECTIONS: u16 = 100;
-    const PORT: u16 = 22_000;
-    let Some(lab) = Lab::routed("kernel-flood", false, &[]) else { return };
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("records");
-    let warm = write_flood(dir.path().join("warm"), 0..50_000);
-    let flood = write_flood(dir.path().join("flood"), 50_000..250_000);
-    let live = start_kernel(&lab, "in", SMALL, &path, &["--set", "ring.slots=65536"]);
-    lab.on("client", || send(&warm, "eth"));
-    live.wait_for_packets(50_000);
-    let before = live.resident_kib();
-    let sent = std::thread::scope(|scope| {
-        let flood = scope.spawn(lab.entering("client", || send(&flood, "eth")));
-        for at in 0..CONNECTIONS {
-            let flow = (at % 2 == 1, true, PORT + at);
-            talk(&lab, flow, [20 + 11 * at, 1300 - 11 * at], ROUNDS);
-        }
-        flood.join().unwrap()
-    });
-    assert_eq!(sent, 200_000);
-    let grown = live.resident_kib().saturating_sub(before);
-    assert!(grown < 4096, "{grown} KiB more than {before}");
-    // Their port names the flows of the SYNs.
-    wait_for_labels(&live, 250_000 + usize::from(CONNECTIONS));
-    let summary = live.terminate(0).json();
-    let flows = (0..CONNECTIONS).map(|at| ((at % 2 == 1, true, PORT + at), ROUNDS)).collect();
-    let marks = marks(&lab);
-    let mut marked = 0;
-    for record in labelled(&path, &flows) {
-        let text = |name: &str| record[name].to_string().replace('"', "");
-        let tuple = ["src", "src_port", "dst", "dst_port", "proto"].map(text);
-        let mark = mark_of(SMALL, &record["label"]);
-        assert_eq!(marks[&tuple.join(" ")], FOREIGN | mark, "{record}");
-        marked += u64::from(mark != 0);
-    }
-    assert_eq!(summary["live"]["marks_written"], marked);
 }

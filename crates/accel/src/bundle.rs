@@ -224,7 +224,7 @@ impl Bundle {
         self.manifest.hosts.as_ref()
     }
 
-    /// Of what the labels are bands; none if they are not.
+    /// What the labels are bands of; none if they are not.
     pub fn target(&self) -> Option<&Target> {
         self.manifest.target.as_ref()
     }

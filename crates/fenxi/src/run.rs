@@ -148,6 +148,7 @@ fn open(
     privileges::drop_unneeded(plan, tasks)?;
     let hosts = SharedHosts::from_config(config, tasks);
     let recent = RecentFlows::new();
+    let first = wanted.first.as_ref();
     let sinks = Sinks::start(&sinks::Start {
         config,
         names: &packets.names,
@@ -157,10 +158,11 @@ fn open(
         record_socket: record_socket.as_ref(),
         record_series: plan.args.output.series,
         recent: Some(&recent),
-        marks_by_kernel: wanted.first.as_ref().and_then(|it| it.written.clone()),
+        marks_by_kernel: first.and_then(|it| it.written.clone()),
         replay: None,
     })?;
-    Ok(Opened { pair, ports, mirrors, sockets, sinks, recent, rules })
+    let kernel = first.and_then(|it| it.labels.clone());
+    Ok(Opened { pair, ports, kernel, mirrors, sockets, sinks, recent, rules })
 }
 
 fn log_start(config: &Config, tasks: &[OpenTask]) {

@@ -31,7 +31,7 @@ mod walk;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use cring::{FlowRef, Producer, Slot, TaskWords};
+use cring::{FlowRef, Label, Producer, Slot, TaskWords};
 
 use crate::action::{Action, Actions};
 use crate::config::{Config, ConfigError};
@@ -250,6 +250,13 @@ impl<P: Part> Manager<P> {
         self.walk.port
     }
 
+    /// Labels of series of the first task that come with the next burst, by [`Packet::at`] of the
+    /// packets that complete the series, in that order. [`Part::answer`] takes them.
+    pub fn give(&mut self, labels: impl Iterator<Item = (usize, Label)>) {
+        self.walk.given.clear();
+        self.walk.given.extend(labels);
+    }
+
     /// Walks a burst of up to [`crate::BURST_MAX`] packets, whose bytes lie in `data`.
     ///
     /// `now_ns` is the caller's monotone clock. `fates` is cleared and gets one
@@ -270,6 +277,11 @@ impl<P: Part> Manager<P> {
     /// the flows that are over by then.
     pub fn pass(&mut self, time_us: i64) {
         self.walk.pass(time_us);
+    }
+
+    /// The time of the latest packet, µs since the epoch.
+    pub fn packet_us(&self) -> i64 {
+        self.walk.flows.clock.packet_us()
     }
 
     /// Ends every flow, in the order in which they began: the input is at its end. A flow that is

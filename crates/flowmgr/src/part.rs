@@ -60,9 +60,10 @@ pub trait Part {
     /// Between two bursts.
     fn settle(&mut self) {}
 
-    /// A series of a task without rings: the label for it, at once. It counts from this packet on.
-    /// `labels` has the words of all flows, with the answers of the tasks before this one.
-    fn answer(&mut self, _asked: &Slot, _labels: &dyn Labels) -> Label {
+    /// A series of a task without rings: the label for it, at once; `given`, if it came with the
+    /// packet. It counts from this packet on. `labels` has the words of all flows, with answers
+    /// of earlier tasks.
+    fn answer(&mut self, _asked: &Slot, _labels: &dyn Labels, _given: Option<Label>) -> Label {
         Label::Unlabelled
     }
 }
@@ -107,8 +108,8 @@ impl<T: Part> Part for Option<T> {
         }
     }
 
-    fn answer(&mut self, asked: &Slot, labels: &dyn Labels) -> Label {
-        self.as_mut().map_or(Label::Unlabelled, |part| part.answer(asked, labels))
+    fn answer(&mut self, asked: &Slot, labels: &dyn Labels, given: Option<Label>) -> Label {
+        self.as_mut().map_or(Label::Unlabelled, |part| part.answer(asked, labels, given))
     }
 }
 

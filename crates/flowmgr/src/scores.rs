@@ -12,9 +12,9 @@ counters! {
     /// Scores of a task; empty where its classes are no bands.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct TaskScores {
-        /// Of all models together.
+        /// All models together.
         pub all: Score,
-        /// Of the latest ones, each at its generation modulo their number.
+        /// The latest ones, each at its generation modulo their number.
         latest: [ModelScore; LATEST],
     }
 }
@@ -111,7 +111,7 @@ impl Score {
         };
         self.flows[said_class * bands + band] += 1;
         self.bytes[said_class] += bytes;
-        // The confidence of `unknown` is that of a band which is not kept.
+        // The confidence of `unknown` belongs to a band that is not kept.
         if said_class < bands {
             let tenth = usize::from(said.confidence) * 10 / (usize::from(u16::MAX) + 1);
             let tenth = &mut self.tenths[tenth];

@@ -45,8 +45,6 @@
 #define FRAGMENTS_NOT_TAKEN (MORE_FRAGMENTS | FRAGMENT_OFFSET)
 #endif
 
-#define OWN(pointer) asm volatile("" : "+r"(pointer))
-
 static __always_inline __u16 be16(const __u8 *at) { return (__u16)at[0] << 8 | at[1]; }
 static __always_inline __u32 be32(const __u8 *at) { return bpf_ntohl(*(const __u32 *)at); }
 

@@ -7,6 +7,9 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+// The compiler knows nothing of a value's origin from here on, and so moves no arithmetic on it to before its checks.
+#define OWN(value) asm volatile("" : "+r"(value))
+
 // Set before the program is loaded.
 const volatile __u32 workers = 1;         // flow workers, each with a ring and a part of the table
 const volatile __u32 sets = 16;           // of a worker; a power of two
@@ -38,8 +41,8 @@ struct entry {
 	__u32 last;    // when the last packet came, in ticks of 2^20 ns, about a millisecond, of CLOCK_MONOTONIC
 	union {
 		struct {
-			__u8 sent;      // packets sent up; 255 for more
-			__u8 sent_data; // of these, packets with payload; or the class, see series.h
+			__u8 sent;      // packets sent up; 255 for more; or the edition, see series.h
+			__u8 sent_data; // of these, packets with payload; or the class
 			__u8 is_quiet;  // none needs to be sent up any more; user space says so, too
 			__u8 flags;     // IS_BULK, and what series.h adds
 		};

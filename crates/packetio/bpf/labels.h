@@ -31,6 +31,32 @@ static __always_inline void clear_flags(struct entry *entry, __u32 flags)
 	__sync_fetch_and_and(&entry->word, ~(flags << FLAGS_SHIFT));
 }
 
+// How a flow's label is decided: by its edition, which is the current one from here on if it has none. Null if that has given
+// way to others.
+static __always_inline const struct deciding *keep_edition(struct entry *entry)
+{
+	for (int i = 0; i < TRIES; i++) {
+		__u32 word = *(volatile __u32 *)&entry->word, edition = word & 0xff;
+		const struct deciding *how = deciding_at(place_of(edition));
+		if (!how)
+			return 0;
+		__u32 found = how->edition & 0xff;
+		if (edition)
+			return found == edition ? how : 0;
+		if (__sync_val_compare_and_swap(&entry->word, word, word | found) == word)
+			return how;
+	}
+	return 0;
+}
+
+// What becomes of a labelled flow: as its edition says, else as the current one, whose classes are the same.
+static __always_inline const struct deciding *edition_of(const struct entry *entry)
+{
+	__u32 edition = entry->sent;
+	const struct deciding *how = deciding_at(place_of(edition));
+	return how && how->edition == edition ? how : deciding_at(CURRENT);
+}
+
 // Names a flow, from this packet on.
 static __always_inline void name(struct entry *entry, const struct deciding *deciding, __u32 class)
 {
@@ -62,9 +88,9 @@ static __always_inline __u32 class_by_port(const struct entry *entry)
 // Names a flow that begins by the port of its server.
 static __always_inline void name_by_port(struct entry *entry)
 {
-	__u32 zero = 0, class = class_by_port(entry);
-	const struct deciding *how = bpf_map_lookup_elem(&deciding, &zero);
-	if (how && class != NO_CLASS)
+	__u32 class = class_by_port(entry);
+	const struct deciding *how = class != NO_CLASS ? keep_edition(entry) : 0;
+	if (how)
 		name(entry, how, class);
 }
 
@@ -107,78 +133,69 @@ __noinline int pose(const struct series *series, const struct entry *entry, __u3
 #define UNDECIDED -1
 #define LEFT -2 // to user space
 
-#define NO_GENERATION 0x100
-
 // The answer about a flow's first `k` elements, of the depth with this number; 0 where there is none.
-static __always_inline __u32 answer_of(struct series *series, const struct entry *entry, __u32 version, __u32 k, __u32 number)
+static __always_inline __u32 answer_of(struct series *series, const struct entry *entry, __u32 version,
+				       const struct deciding *how, __u32 k, __u32 number)
 {
 	__u32 zero = 0;
 	struct question *question = bpf_map_lookup_elem(&questions, &zero);
 	if (!pose(series, entry, version, k) || !question)
 		return 0;
+	question->place = place_of(how->edition);
 	long asked = ask(question);
-	if (asked < 0)
+	// The edition may have given way to another one since.
+	if (asked < 0 || asked >> 32 != how->edition)
 		return 0;
-	__u32 answer = (asked & 0xff) | (asked >> 16 & 0xffff) << ANSWER_CONFIDENCE_SHIFT |
-		       (__u32)(asked >> 32) << ANSWER_GENERATION_SHIFT;
+	__u32 class = asked & 0xff, confidence = asked >> 16 & 0xffff;
+	if (confidence < how->least[class])
+		class = how->unknown & 0xff;
+	__u32 answer = class | confidence << ANSWER_CONFIDENCE_SHIFT | how->edition << ANSWER_EDITION_SHIFT;
 	series->answers[number] = answer;
 	return answer;
 }
 
 // What the answers about a flow's first `n` elements come to: the elements of the depth that decides in the bits from 8 on, and
-// the class; or UNDECIDED. All answers are of one network: where it has been exchanged since the flow was asked first, all
-// depths are asked again.
-static __always_inline int resolve(struct series *series, const struct entry *entry, __u32 version, __u32 n)
+// the class; or UNDECIDED.
+static __always_inline int resolve(struct series *series, const struct entry *entry, __u32 version,
+				   const struct deciding *how, __u32 n)
 {
-	__u32 zero = 0, is_by_port = entry->flags & IS_NAMED, port = entry->sent_data;
-	const struct deciding *how = bpf_map_lookup_elem(&deciding, &zero);
-	if (!how)
-		return LEFT;
-	for (int again = 0; again < 2; again++) {
-		__u32 generation = NO_GENERATION;
-		int i;
-		for (i = 0; i < DEPTHS_MAX; i++) {
-			__u32 k = how->k[i];
-			if (i >= settings.depths || k > n)
-				return UNDECIDED;
-			int is_last = i + 1 == settings.depths;
-			if (!is_by_port || how->contradicts[i] != NEVER) {
-				__u32 answer = series->answers[i];
-				if (!answer || again)
-					answer = answer_of(series, entry, version, k, i);
-				if (!answer)
-					return LEFT;
-				__u32 of = answer >> ANSWER_GENERATION_SHIFT;
-				if (generation != NO_GENERATION && of != generation)
-					break;
-				generation = of;
-				__u32 class = answer & 0xff, confidence = answer >> ANSWER_CONFIDENCE_SHIFT & 0xffff;
-				if (confidence < how->least[class])
-					class = how->unknown;
-				int decides = is_by_port ? class != port && confidence >= how->contradicts[i]
-							 : class < how->sure_classes && confidence >= how->sure[i];
-				if (decides || (is_last && !is_by_port))
-					return k << 8 | (class & 0xff);
-			}
-			if (is_last)
-				return k << 8 | port;
+	__u32 is_by_port = entry->flags & IS_NAMED, port = entry->sent_data;
+	for (int i = 0; i < DEPTHS_MAX; i++) {
+		__u32 k = how->k[i];
+		if (i >= settings.depths || k > n)
+			return UNDECIDED;
+		int is_last = i + 1 == settings.depths;
+		if (!is_by_port || how->contradicts[i] != NEVER) {
+			__u32 answer = series->answers[i];
+			if (!answer)
+				answer = answer_of(series, entry, version, how, k, i);
+			if (!answer)
+				return LEFT;
+			__u32 class = answer & 0xff, confidence = answer >> ANSWER_CONFIDENCE_SHIFT & 0xffff;
+			int decides = is_by_port ? class != port && confidence >= how->contradicts[i]
+						 : class < how->sure_classes && confidence >= how->sure[i];
+			if (decides || (is_last && !is_by_port))
+				return k << 8 | class;
 		}
+		if (is_last)
+			return k << 8 | port;
 	}
-	return LEFT;
+	return UNDECIDED;
 }
 
 // Writes the mark of a flow's class into the packet's connection, if it is there by now. `way`: from the high end 1, at egress 2.
 __noinline int mark(struct __sk_buff *skb, struct entry *entry, const struct key *key, __u32 way)
 {
-	__u32 zero = 0;
-	const struct deciding *how = bpf_map_lookup_elem(&deciding, &zero);
-	if (!entry || !key || !settings.marks || !how || !(entry->flags & IS_UNMARKED))
+	if (!entry || !key || !settings.marks || !(entry->flags & IS_UNMARKED))
+		return 0;
+	const struct deciding *how = edition_of(entry);
+	if (!how)
 		return 0;
 	__u32 bits = how->mark[entry->sent_data], before = 0;
 	if (entry->flags & IS_CONTRADICTED)
 		before = how->mark[class_by_port(entry) & CLASSES_MAX];
-	int outcome = mark_connection(skb, key, way & 1, way >> 1 & 1, bits, settings.mark_mask, before,
-				      settings.mark_overwrites);
+	int outcome = mark_connection(skb, key, way & 1, way >> 1 & 1, bits, how->mark_mask, before,
+				      how->mark_overwrites);
 	if (outcome == NO_CONNECTION)
 		return 0;
 	set_flags(entry, outcome == KEPT ? IS_KEPT : IS_MARKED);
@@ -204,21 +221,20 @@ __noinline int set_dscp(struct __sk_buff *skb, __u32 ip_at, int is_v6, __u32 dsc
 	return 1;
 }
 
-// Does to a packet what its flow's label asks for.
+// Does to a packet what its flow's label asks for. A DSCP is the current edition's: it is of packets, not of flows.
 static __always_inline void act(struct __sk_buff *skb, const struct entry *entry, __u32 ip_at, int is_v6, int is_egress)
 {
 	const __u32 is_labelled = IS_OURS | IS_NAMED;
-	__u32 zero = 0;
 	if (!(is_egress ? settings.writes_dscp : settings.marks_packets) || (entry->flags & is_labelled) != is_labelled)
 		return;
-	const struct deciding *how = bpf_map_lookup_elem(&deciding, &zero);
+	const struct deciding *how = is_egress ? deciding_at(CURRENT) : edition_of(entry);
 	if (!how)
 		return;
 	__u32 class = entry->sent_data, bits = how->mark[class], dscp = how->dscp[class];
 	if (is_egress && dscp != NO_CLASS)
 		set_dscp(skb, ip_at, is_v6, dscp);
 	if (!is_egress && bits)
-		mark_packet(skb, bits, settings.mark_mask);
+		mark_packet(skb, bits, how->mark_mask);
 }
 
 // Whether a flow's label is decided and nothing is to be done any more but counting.
@@ -231,8 +247,8 @@ static __always_inline int is_settled(const struct entry *entry, __u64 state)
 // User space labels the flow from here on: it gets the elements so far with a packet, and then packets.
 static __always_inline void leave(struct entry *entry, __u32 collected)
 {
-	entry->sent = entry->sent_data = collected;
 	clear_flags(entry, IS_OURS | IS_NAMED | IS_UNMARKED | IS_CONTRADICTED);
+	entry->sent = entry->sent_data = collected;
 }
 
 // Decides a flow's label if it can be, after `n` elements were written. Returns what `resolve` does.
@@ -240,9 +256,14 @@ __noinline int decide(struct series *series, struct entry *entry, __u32 version,
 {
 	if (!series || !entry)
 		return LEFT;
-	__u32 zero = 0;
-	const struct deciding *how = bpf_map_lookup_elem(&deciding, &zero);
-	int found = how ? resolve(series, entry, version, n) : LEFT;
+	const struct deciding *how = keep_edition(entry);
+	int found = how ? resolve(series, entry, version, how, n) : LEFT;
+	if (found == LEFT) {
+		// User space asks about all of it.
+#pragma unroll
+		for (int i = 0; i < DEPTHS_MAX; i++)
+			series->answers[i] = 0;
+	}
 	if (found < 0)
 		return found;
 	int class = found & 0xff;

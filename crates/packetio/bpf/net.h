@@ -4,8 +4,8 @@
 // src/integers.rs says what each formula means, and its src/kernel.rs writes what is read here.
 //
 // A network is an array of blocks: the first begins with a `struct net`, the others hold rows of
-// tables. It is the only element of `nets`, so one update replaces it, and a packet sees either
-// network, never parts of both.
+// tables. It is one element of `nets`, so one update replaces it, and a packet sees either network,
+// never parts of both.
 //
 // Two weights of 12 bits share a word of 64: their products with an activation add up side by side,
 // exactly, for sums have 32 bits. So do four numbers of layer 0, whose sums have 16. The verifier
@@ -38,6 +38,7 @@ struct question {
 	__u32 elements;          // lengths and gaps; those beyond are 0
 	__u32 is_tcp;            // else UDP
 	__u32 server_port;
+	__u32 place;             // the network's, in `nets`
 };
 
 // A function of a number of the context, as rows. A position counts the bytes of all blocks.
@@ -111,7 +112,10 @@ struct block {
 	__u64 words[(BLOCK + ROW) / 8];
 };
 
-_Static_assert(sizeof(struct net) <= BLOCK, "a network's numbers fit into its first block");
+// Behind a network, its first block holds what others keep with it.
+#define BESIDE (60 * 1024)
+
+_Static_assert(sizeof(struct net) <= BESIDE, "a network's numbers fit into its first block");
 
 struct blocks {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -121,9 +125,14 @@ struct blocks {
 	__uint(value_size, sizeof(struct block));
 };
 
+// At `CURRENT` is the network in use, and behind it those of the last `EDITIONS` editions, this one
+// included.
+#define CURRENT 0
+#define EDITIONS 4
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, 1);
+	__uint(max_entries, 1 + EDITIONS);
 	__uint(key_size, 4);
 	__array(values, struct blocks);
 } nets SEC(".maps");
@@ -457,14 +466,15 @@ static __always_inline __s64 ask_net(void *blocks, const struct net *net,
 	return softmax(blocks, net, question, scratch->scores);
 }
 
-// Asks the network: class | confidence in Q15 << 16 | generation << 32, or -1 if there is none.
+// Asks a network: class | confidence in Q15 << 16 | generation << 32, or -1 if there is none.
 __noinline long ask(struct question *question)
 {
 	__u32 zero = 0;
 	if (!question)
 		return -1;
+	__u32 place = question->place;
 	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
-	void *blocks = bpf_map_lookup_elem(&nets, &zero);
+	void *blocks = bpf_map_lookup_elem(&nets, &place);
 	if (!blocks || !scratch)
 		return -1;
 	const struct head *head = bpf_map_lookup_elem(blocks, &zero);

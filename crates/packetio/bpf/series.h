@@ -29,6 +29,10 @@
 #define IS_MARKED 64       // its connection has the mark
 #define IS_KEPT 128        // or keeps another
 
+// An *edition* is a network and how labels are decided by it, in one map. A flow keeps the one that named it or was asked about
+// it first: its number is in `sent`; 0: none yet. Only the last `EDITIONS` stay; a flow whose edition is gone before its label
+// is decided is left to user space.
+
 // From the lowest bit on: the entry's version; how many elements have been claimed, written, reported; the elements of the depth
 // that decided, or 0.
 #define CLAIMED_SHIFT 32
@@ -39,12 +43,12 @@
 
 struct series {
 	__u64 state;
-	__u32 answers[DEPTHS_MAX]; // by depth: 0, or class, confidence (Q15) and generation of the network
+	__u32 answers[DEPTHS_MAX]; // by depth: 0, or class, confidence (Q15) and edition
 	__u64 elements[ELEMENTS_MAX];
 };
 
 #define ANSWER_CONFIDENCE_SHIFT 8
-#define ANSWER_GENERATION_SHIFT 24
+#define ANSWER_EDITION_SHIFT 24
 
 // An element: its time in us of CLOCK_BOOTTIME, length at the IP layer, whether it came from the high end, FIN and RST, and a
 // tag of its flow.
@@ -63,30 +67,39 @@ const volatile struct {
 	__u32 keeps_collecting; // up to there, although the label is decided: records want the series
 	__u32 is_ports_first;   // ports name flows until an answer contradicts them
 	__u32 marks;            // labels have marks
-	__u32 mark_mask;
-	__u32 mark_overwrites;
-	__u32 marks_packets; // they are set in packets that come in, too
+	__u32 marks_packets;    // they are set in packets that come in, too
 	__u32 writes_dscp;
 } settings = {};
 
-// How a flow's label is decided.
+// How a flow's label is decided, and what becomes of it.
 struct deciding {
+	__u32 edition;                 // from 1 to 255, also of the network in front of it
 	__u32 k[DEPTHS_MAX];           // elements, rising
 	__u32 sure[DEPTHS_MAX];        // the confidence (Q15) from which an answer is
 	__u32 contradicts[DEPTHS_MAX]; // and that from which another class contradicts the port, or NEVER
 	__u32 sure_classes;            // the others never are
 	__u32 unknown;                 // the class of answers below the bound of theirs
+	__u32 mark_mask;
+	__u32 mark_overwrites;
 	__u32 least[CLASSES_MAX + 1];  // that bound
 	__u32 mark[CLASSES_MAX + 1];   // by class
 	__u8 dscp[CLASSES_MAX + 1];    // by class; NO_CLASS for none
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct deciding);
-} deciding SEC(".maps");
+_Static_assert(BESIDE + sizeof(struct deciding) <= BLOCK, "both are in one block, and so in one map");
+
+static __always_inline __u32 place_of(__u32 edition) { return edition ? 1 + edition % EDITIONS : CURRENT; }
+
+static __always_inline const struct deciding *deciding_at(__u32 place)
+{
+	__u32 zero = 0;
+	void *blocks = bpf_map_lookup_elem(&nets, &place);
+	const __u8 *block = blocks ? bpf_map_lookup_elem(blocks, &zero) : 0;
+	if (!block)
+		return 0;
+	OWN(block); // nobody adds to it before it is known not to be null
+	return (const void *)(block + BESIDE);
+}
 
 // The classes of TCP's ports, and of UDP's; NO_CLASS for none.
 struct ports {

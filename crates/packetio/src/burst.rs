@@ -63,6 +63,19 @@ impl Gso {
     }
 }
 
+/// The answer of the kernel's network about a flow's packets up to a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameAnswer {
+    /// [`Frame::at`] of that frame.
+    pub at: usize,
+    /// Number of the class.
+    pub class: u16,
+    /// Its probability in Q15: 32,768 is 1.
+    pub confidence: u16,
+    /// How often the model had been exchanged.
+    pub generation: u16,
+}
+
 // A burst's descriptors are walked several times, so their size matters.
 const _: () = assert!(size_of::<Frame>() == 40);
 
@@ -118,6 +131,7 @@ pub struct Burst<'a> {
     memory: Memory<'a>,
     frames: &'a [Frame],
     counts: &'a [FlowCounts],
+    answers: &'a [FrameAnswer],
     /// Whether each frame is preceded by a `virtio_net_hdr`, which says how to split a merged
     /// packet. Only the backend that wrote it reads it.
     has_offload: bool,
@@ -127,13 +141,13 @@ impl<'a> Burst<'a> {
     /// A burst of `frames`, each of which lies inside `data`.
     pub fn new(data: &'a mut [u8], frames: &'a [Frame]) -> Self {
         debug_assert!(frames.iter().all(|frame| frame.range().end <= data.len()));
-        Self { memory: Memory::Slice(data), frames, counts: &[], has_offload: false }
+        Self { memory: Memory::Slice(data), frames, counts: &[], answers: &[], has_offload: false }
     }
 
     /// A burst in a device's memory; frame i is the device's packet i.
     #[cfg(feature = "dpdk")]
     pub(crate) fn lent(lent: dpdk::Lent<'a>, frames: &'a [Frame]) -> Self {
-        Self { memory: Memory::Lent(lent), frames, counts: &[], has_offload: false }
+        Self { memory: Memory::Lent(lent), frames, counts: &[], answers: &[], has_offload: false }
     }
 
     /// The device's packets, if a device owns the memory.
@@ -150,9 +164,15 @@ impl<'a> Burst<'a> {
         Self { has_offload: true, ..self }
     }
 
-    /// Adds the kernel's counts of flows whose packets it does not hand out.
-    pub(crate) fn with_counts(self, counts: &'a [FlowCounts]) -> Self {
-        Self { counts, ..self }
+    /// Adds the kernel's counts of flows whose packets it does not hand out, and its network's
+    /// answers.
+    pub(crate) fn with_kernel(self, counts: &'a [FlowCounts], answers: &'a [FrameAnswer]) -> Self {
+        Self { counts, answers, ..self }
+    }
+
+    /// What the kernel's network answered about flows up to some of the frames, in their order.
+    pub fn answers(&self) -> &'a [FrameAnswer] {
+        self.answers
     }
 
     /// The kernel's counts by flow, taken after the burst's frames, with which these flows may

@@ -11,6 +11,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `labels.rs` | tells the program how to label flows |
+//! | `editions.rs` | exchanges that while packets pass |
 //! | `layout.rs` | layout shared with the program: keys, counts, records |
 //! | `hash.rs` | the hash of a flow, as in the program |
 //! | `kfunc.rs` | links calls of kernel functions |
@@ -28,6 +29,7 @@
 //! * **Frames** are cut behind the headers if they were parsed, otherwise at 2,048 bytes.
 
 mod describe;
+mod editions;
 mod hash;
 mod kfunc;
 mod labels;
@@ -43,6 +45,7 @@ mod written;
 
 use std::net::IpAddr;
 
+pub use editions::KernelEditions;
 pub use kfunc::{NotLinked, marks_connections};
 pub use net::{KernelAnswer, KernelNet, KernelNetError, PLACES, Question};
 pub(crate) use program::probe;

@@ -54,11 +54,13 @@ pub use self::dpdk::settings::DpdkSettings;
 pub use af_xdp::settings::{XdpMode, XdpSettings, ZeroCopy};
 pub use backend::{Backend, Opened};
 pub use batch::FrameBatch;
-pub use burst::{Burst, Frame, Gso};
+pub use burst::{Burst, Frame, FrameAnswer, Gso};
 pub use capture::{CaptureError, CaptureErrorKind, CaptureReader, Sequence, SequenceSettings};
 pub use error::{InterfaceErrorKind, OpenError, RxError, RxErrorKind, TxError};
 pub use faults::{FaultCounts, FaultRates, Faults};
-pub use first::{Enough, FlowCounts, KernelMark, NotLinked, WrittenMarks, marks_connections};
+pub use first::{
+    Enough, FlowCounts, KernelEditions, KernelMark, NotLinked, WrittenMarks, marks_connections,
+};
 pub use kept::{AdoptError, Inherited, inherited};
 pub use open::{adopt, open, open_copies, open_tx, probe};
 pub use rx::{LinkEvent, Notice, Received, Rx, RxCounts, WaitHandle, wait};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::OpenError;
-use crate::first::WrittenMarks;
+use crate::first::{KernelEditions, WrittenMarks};
 use crate::{BackendSettings, CAPTURED_MAX};
 
 /// Which frames of an interface a port receives.
@@ -36,7 +36,7 @@ pub struct FirstPackets {
     pub seed: u64,
     /// Labels flows in the kernel, which then reports their packets instead of handing them out;
     /// `None`: user space labels them.
-    pub labels: Option<Arc<KernelLabels>>,
+    pub labels: Option<Arc<KernelEditions>>,
     /// Notes the marks that the kernel writes.
     pub written: Option<Arc<WrittenMarks>>,
 }
@@ -46,8 +46,6 @@ pub struct FirstPackets {
 pub struct KernelLabels {
     /// The network: `struct net` of `bpf/net.h`.
     pub net: Vec<u8>,
-    /// How many models the run had before this one.
-    pub generation: u32,
     /// When the network is asked, in rising order: 1 to 6 depths, of 1 to 12 packets with payload.
     pub depths: Vec<KernelDepth>,
     /// By class: an answer with less confidence is `unknown`.

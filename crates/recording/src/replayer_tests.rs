@@ -32,10 +32,11 @@ fn header() -> String {
             "unit": "packet", "features": ["signed_length"], "midstream": false, "classes": 3,
             "depths": [{"k": 10, "sure": 0, "contradicts": null}], "asked": asked(after),
             "ports": [],
+            "target": null,
         })
     };
     let header = json!({
-        "format": 10, "fenxi": "0.1.0", "started": "", "mode": "tap", "interfaces": [],
+        "format": 11, "fenxi": "0.1.0", "started": "", "mode": "tap", "interfaces": [],
         "tasks": [names("first"), names("second")],
         "layout": "2:1:1", "instances": 1, "ring_slots": 64, "configuration": "",
         "flow": {
@@ -128,12 +129,13 @@ fn what_cannot_be_is_refused_by_name() {
         ("\"2:1:1\"", "\"2:1\"", "layout"),
         ("\"ring_slots\":64", "\"ring_slots\":65", "ring_slots"),
         ("\"one\",", "", "a task has no classes"),
+        ("\"target\":null", "\"target\":{\"of\":\"Volume\",\"edges\":[1,2]}", "bands"),
         ("[null,46,null]", "[null,46]", "flow.settings"),
         ("[46,null,null]", "[46],[],[]", "flow.settings"),
         ("\"after\":[0]", "\"after\":[2]", "after"),
         (",\"name\":\"second\"", ",\"names\":\"second\"", "missing field"),
         ("\"max_flows\":64", "\"max_flows\":0", "max_flows"),
-        ("\"format\":10", "\"format\":9", "fenxi 0.1.0"),
+        ("\"format\":11", "\"format\":10", "fenxi 0.1.0"),
     ] {
         let header = good.replace(from, to);
         assert_ne!(header, good, "{from}");

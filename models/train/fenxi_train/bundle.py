@@ -51,6 +51,12 @@ class Bundle:
         """(protocol, port) -> class, of the bundle's table of ports."""
         return {(TCP if p["protocol"] == "tcp" else UDP, p["port"]): (self.labels.index(p["label"]),) for p in self.manifest.get("ports", [])}
 
+    @property
+    def target(self):
+        """What the labels are bands of, and their edges; else None."""
+        target = self.manifest.get("target")
+        return target and (target["of"], target["edges"])
+
     def session(self):
         return runtime.session(str(self.folder / self.manifest["file"]))
 
@@ -123,8 +129,9 @@ def ranges_keys(text):
 
 
 def manifest(name, version, flows, digest, confidences, min_confidence, ports, precision="fp32",
-             midstream=False, hosts=None, contradiction=None, ranges=None):
-    """The text of model.toml; `ranges` is the text of the file with the ranges of its channels."""
+             midstream=False, hosts=None, contradiction=None, ranges=None, target=None):
+    """The text of model.toml; `ranges` is the text of the file with the ranges of its channels, `target`
+    ("volume", "duration" or "rate", edges) says what the names of `flows` are bands of."""
     input = flows.input
     lines = [
         "# Written by fenxi-train; see CARD.md.",
@@ -167,10 +174,15 @@ def manifest(name, version, flows, digest, confidences, min_confidence, ports, p
             lines.append("# What held-out flows are that wrongly get a label; the rest of each is spread evenly.")
         for named, label, share in hosts["confusions"]:
             lines += ["[[hosts.confusions]]", f"named = {quoted(named)}", f"label = {quoted(label)}", f"share = {share}", ""]
+    if target:
+        of, edges = target
+        lines += ["# The labels are bands of this, behind the packet that decides.", "[target]",
+                  f"of = {quoted(of)}", f"edges = {[int(edge) for edge in edges]}", ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def write(folder, name, version, flows, model, confidences, min_confidence, ports, files, precision="fp32", hosts=None, contradiction=None):
+def write(folder, name, version, flows, model, confidences, min_confidence, ports, files, precision="fp32", hosts=None, contradiction=None,
+          target=None):
     """The bundle of a model given as bytes; `files` are further texts by name.  It appears whole or not at all."""
     folder = new_folder(folder)
     made = pathlib.Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
@@ -180,7 +192,7 @@ def write(folder, name, version, flows, model, confidences, min_confidence, port
         (made / "model.onnx").write_bytes(model)
         digest = hashlib.sha256(model).hexdigest()
         text = manifest(name, version, flows, digest, confidences, min_confidence, ports, precision, hosts=hosts,
-                        contradiction=contradiction, ranges=files.get(RANGES))
+                        contradiction=contradiction, ranges=files.get(RANGES), target=target)
         (made / "model.toml").write_text(text)
         series, context = golden_inputs(flows)
         flat = np.concatenate([series.reshape(len(series), -1), context], axis=1)

@@ -37,6 +37,8 @@ def problems(bundle):
     rng = np.random.default_rng(2)
     pairs = in_batches(session, series, context, 1)
     found = [] if np.isfinite(pairs).all() else ["outputs that are no numbers"]
+    if bundle.target and len(bundle.labels) != len(bundle.target[1]) + 1:
+        found.append(f"{len(bundle.labels)} labels, but target.edges has {len(bundle.target[1])}; bands are one more")
     for size in BATCHES:
         order = rng.permutation(len(series))
         rows = count_different(in_batches(session, series[order], context[order], size), pairs[order])

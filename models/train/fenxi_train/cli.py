@@ -165,6 +165,32 @@ def parser():
     p.add_argument("--join", action="append", default=[], metavar="TABLE",
                    help="further columns for rows with the same capture and flow")
 
+    p = commands.add_parser("volume", help="train a model of what flows will weigh, from samples with their truth")
+    p.add_argument("samples", nargs="+", metavar="SAMPLES.jsonl")
+    what = p.add_mutually_exclusive_group(required=True)
+    what.add_argument("--out", metavar="DIR", help="folder to create; an existing one is refused")
+    what.add_argument("--evaluate", action="store_true", help="score models in order of time instead")
+    p.add_argument("--name", help="the model's name (the folder's)")
+    p.add_argument("--model-version", default="1.0.0")
+    p.add_argument("--depths", type=whole_numbers, default=(3, 5, 10), help="depths to learn, rising (3,5,10)")
+    p.add_argument("--edges", type=shares, default=None,
+                   help="three shares of the flows at which bands begin (0.75,0.95,0.99)")
+    p.add_argument("--newest", type=positive, default=None, metavar="N",
+                   help="learn from the newest samples only")
+    p.add_argument("--no-servers", action="store_true",
+                   help="leave out the memory of servers; the model then serves other networks, too")
+    p.add_argument("--trees", type=positive, default=20, help="trees of the forest (20)")
+    p.add_argument("--leaf", type=positive, default=3, help="samples that a leaf of a tree needs (3)")
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--marked", type=shares, default=(0.01, 0.02, 0.05),
+                   help="with --evaluate: shares of the flows that are marked (0.01,0.02,0.05)")
+    p.add_argument("--first", type=positive, default=54, metavar="N",
+                   help="with --evaluate: captures before the first score (54)")
+    p.add_argument("--every", type=positive, default=10, metavar="N",
+                   help="with --evaluate: captures between two models (10)")
+    p.add_argument("--window", type=positive, default=200, metavar="N",
+                   help="with --evaluate: captures that a model learns from (200)")
+
     p = commands.add_parser("cascade", help="score a cascade of a cheap and a large bundle against the large one alone")
     p.add_argument("first", metavar="FIRST")
     p.add_argument("second", metavar="SECOND")
@@ -239,6 +265,10 @@ def flows_and_options(args):
     if args.k and args.depths:
         raise Refusal("give --k or --depths, not both", USAGE)
     depths = args.depths or ((args.k,) if args.k else (3, 5, 10))
+    local = [name for name in args.context if name in inputs.LOCAL]
+    if local:
+        which = ",".join(local)
+        raise Refusal(f"--context {which}: tables have none; volume learns from it", USAGE)
     input = inputs.Input(args.unit, depths, args.features, args.context)
     if args.confidence and len(args.confidence) != len(depths):
         raise Refusal(f"--confidence: {len(args.confidence)} numbers for {len(depths)} depths", USAGE)
@@ -319,6 +349,24 @@ def write_ranges(args):
     print(f"{made.folder / bundle.RANGES}: written; {len(found)} layers, from {len(rows[0])} rows")
 
 
+def train_volume(args):
+    from . import bundle, forest, volume, walkforward
+
+    shares_below = args.edges or volume.EDGES
+    if len(shares_below) != len(volume.EDGES) or list(shares_below) != sorted(set(shares_below)):
+        raise Refusal(f"--edges: give {len(volume.EDGES)} rising shares such as 0.75,0.95,0.99", USAGE)
+    out = args.out and bundle.new_folder(args.out)
+    samples = volume.read(args.samples, volume.input_of(args.depths, not args.no_servers), args.newest)
+    size = forest.Size(trees=args.trees, leaf=args.leaf, features=0.4)
+    if args.evaluate:
+        for line in walkforward.report(samples, size, shares_below, args):
+            print(line, flush=True)
+        return
+    made = volume.fit(samples, size, shares_below, seed=args.seed)
+    volume.write(out, args.name or out.name, args.model_version, samples, made)
+    print(f"{out}: written, from {len(samples.counts):,} samples; {made.forest.description}")
+
+
 def show_cascade(args):
     from . import cascade
 
@@ -344,7 +392,7 @@ def main(arguments):
 
             return label.run(args) or 0
         return {"fit": fit, "card": show_card, "compare": show_comparison,
-                "ranges": write_ranges, "cascade": show_cascade}[args.command](args) or 0
+                "ranges": write_ranges, "volume": train_volume, "cascade": show_cascade}[args.command](args) or 0
     except Refusal as refusal:
         print(f"fenxi-train: {refusal}", file=sys.stderr)
         return refusal.code

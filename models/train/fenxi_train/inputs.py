@@ -9,16 +9,18 @@ import dataclasses
 
 import numpy as np
 
+from . import servers
 from .errors import USAGE, Refusal
 
 ELEMENTS = {"packet": "packets", "data": "packets with layer-4 payload"}  # what a series is made of, by unit
 UNITS = tuple(ELEMENTS)
 FEATURES = ("signed_length", "payload_length", "inter_arrival_us", "tcp_flags")
-LOCAL = ("server_volume", "server_log_volume", "server_duration", "server_flows", "server_gap")  # see servers.py
-CONTEXT = ("protocol", "server_port", *LOCAL)
+CONTEXT = ("protocol", "server_port")
+LOCAL = servers.FEATURES  # context of addresses: a model with these serves one network
 K_MAX = 32
 LENGTH_MAX = 65_535  # a series holds no more; longer lengths saturate
 TIME_MAX = 2**32 - 1  # microseconds; longer gaps saturate
+LOCAL_MAX = 52  # logarithms of bytes and us; a count of flows stays below
 TCP, UDP = 6, 17
 SYN, ACK = 2, 16
 
@@ -39,7 +41,7 @@ class Input:
         if not self.depths or not rising or self.depths[0] < 1 or self.depths[-1] > K_MAX:
             raise Refusal(f"depths {list(self.depths)}: give rising numbers from 1 to {K_MAX}, such as 3,5,10", USAGE)
         chosen(self.features, FEATURES, "features")
-        chosen(self.context, CONTEXT, "context")
+        chosen(self.context, CONTEXT + LOCAL, "context")
         if not self.features:
             raise Refusal(f"features are none: known are {', '.join(FEATURES)}", USAGE)
         if len(self.depths) > 1 and not self.has_lengths:
@@ -85,8 +87,7 @@ class Input:
         columns = {
             "protocol": rng.choice([TCP, UDP], count),
             "server_port": rng.integers(0, 65_536, count),
-            "server_flows": rng.integers(0, 33, count),
-            **{name: rng.uniform(0, 32, count) for name in LOCAL if name != "server_flows"},
+            **{name: rng.uniform(0, LOCAL_MAX, count) for name in LOCAL},
         }
         return np.array([columns[name] for name in self.context], np.float32).T.reshape(count, len(self.context))
 
@@ -100,7 +101,8 @@ class Input:
             "tcp_flags": ([255] * k, [2**i % 255 for i in range(k)], [0] * k),
         }
         series = np.array([[rows[name][i] for name in self.features] for i in range(3)], np.float32)
-        ends = {"protocol": (TCP, UDP, TCP), "server_port": (65_535, 1, 0), **dict.fromkeys(LOCAL, (0, 32, 16))}
+        ends = {"protocol": (TCP, UDP, TCP), "server_port": (65_535, 1, 0)}
+        ends |= {name: (LOCAL_MAX, 1, 0) for name in LOCAL}
         context = np.array([[ends[name][i] for name in self.context] for i in range(3)], np.float32)
         return series, context.reshape(3, len(self.context))
 

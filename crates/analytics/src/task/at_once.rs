@@ -30,18 +30,31 @@ pub(super) struct Times {
     uncounted: u64,
     /// How many more are not timed.
     untimed: u64,
+    /// Answers that took no time, and are not counted yet.
+    given: u64,
 }
 
 impl Task {
-    /// The label of a series, from the task's first device, which takes a single row and works
-    /// inside [`accel::Device::submit`]. `clock` is the clock of [`Slot::emitted_ns`]. Counters
-    /// know of it after [`Task::count_answers`].
-    pub fn answer(&mut self, asked: &Slot, labels: &dyn Labels, clock: impl Fn() -> u64) -> Label {
+    /// The label of a series: `given` if its model was asked elsewhere, or from the task's first
+    /// device, which takes a single row and works inside [`accel::Device::submit`]. `clock` is the
+    /// clock of [`Slot::emitted_ns`]. Counters know of it after [`Task::count_answers`].
+    pub fn answer(
+        &mut self,
+        asked: &Slot,
+        labels: &dyn Labels,
+        given: Option<Label>,
+        clock: impl Fn() -> u64,
+    ) -> Label {
         let counters = &mut self.labelling.counters;
         counters.series += 1;
         if !self.rings.is_asked(labels, asked.flow) {
             counters.not_asked += 1;
             return Label::Unlabelled;
+        }
+        if let Some(label) = given {
+            self.times.given += 1;
+            self.labelling.show(&asked.series, asked.flow, label);
+            return label;
         }
         let slot = self.dispatch.device_slots.first_mut().filter(|slot| slot.is_free());
         let Some(slot) = slot else {
@@ -66,6 +79,7 @@ impl Task {
                         label_ns: now_ns.saturating_sub(asked.emitted_ns),
                         uncounted: 1,
                         untimed: TIMED_EVERY,
+                        given: 0,
                     };
                     self.times.count(counters);
                 } else {
@@ -110,6 +124,11 @@ impl Times {
         if answers > 0 {
             counters.fired(0, &ONE, answers);
             counters.answered_at_once(answers, self.waited_ns, self.device_ns, self.label_ns);
+        }
+        let given = std::mem::take(&mut self.given);
+        if given > 0 {
+            counters.fired(0, &ONE, given);
+            counters.answered_at_once(given, 0, 0, 0);
         }
     }
 }

@@ -11,7 +11,7 @@ pub struct ScoredTask {
     pub of: String,
     /// Where each band but the lowest begins: bytes, µs, or bytes per second.
     pub edges: Vec<u64>,
-    /// Of the latest models with flows, the newest first.
+    /// The latest models with flows, the newest first.
     pub models: Vec<ScoredModel>,
 }
 

@@ -203,8 +203,8 @@ pub fn task_config(bundle: &Bundle) -> TaskConfig {
     }
 }
 
-/// What the labels are bands of, if they are. A bundle names only what is in [`accel::TARGETS`], and
-/// a test compares that list with [`TargetOf::ALL`].
+/// What the labels are bands of, if they are. A bundle names only what is in [`accel::TARGETS`],
+/// and a test compares that list with [`TargetOf::ALL`].
 pub fn target(bundle: &Bundle) -> Option<Target> {
     let target = bundle.target()?;
     let of = TargetOf::ALL.into_iter().find(|it| it.name() == target.of)?;

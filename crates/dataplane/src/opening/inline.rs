@@ -47,9 +47,9 @@ impl Inline {
 }
 
 impl Part for Inline {
-    fn answer(&mut self, asked: &Slot, labels: &dyn Labels) -> Label {
+    fn answer(&mut self, asked: &Slot, labels: &dyn Labels, given: Option<Label>) -> Label {
         let task = self.task_of_word[usize::from(asked.series.task)];
-        self.manager.tasks_mut()[task].answer(asked, labels, &self.clock)
+        self.manager.tasks_mut()[task].answer(asked, labels, given, &self.clock)
     }
 }
 

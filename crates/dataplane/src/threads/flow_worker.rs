@@ -19,11 +19,11 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cring::Counter;
+use cring::{Counter, Label, Source, in_words};
 use crossbeam_utils::Backoff;
 use flowmgr::record::Record;
 use flowmgr::{Counted, Effect, Fate, Gso, Key, LABELS_LOOKED_AT, Packet};
-use packetio::{Burst, FlowCounts, Notice, Received, Rx, TxCounts};
+use packetio::{Burst, FlowCounts, FrameAnswer, Notice, Received, Rx, TxCounts};
 
 use crate::Error;
 use crate::opening::inline::FlowManager;
@@ -379,6 +379,16 @@ fn count_ports(ports: &mut [Box<dyn Rx>], processor: &Processor, counters: &mut 
     }
 }
 
+/// The label of the kernel's answer.
+fn label_of(answer: &FrameAnswer) -> Label {
+    Label::Class {
+        class: answer.class,
+        confidence: in_words(f32::from(answer.confidence) / 32_768.0),
+        source: Source::Model,
+        model: answer.generation,
+    }
+}
+
 /// The port's number in the flow manager, where 0 means none.
 fn number_of(port: usize) -> u8 {
     u8::try_from(port + 1).unwrap_or(u8::MAX)
@@ -430,6 +440,7 @@ impl Processor {
             self.look_up_rules_between();
             return Ok(());
         }
+        self.manager.give(burst.answers().iter().map(|answer| (answer.at, label_of(answer))));
         let (data, frames) = burst.parts();
         let now_us = self.now_us;
         if !self.clock.fits(frames, now_us) {

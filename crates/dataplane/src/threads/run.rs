@@ -1,7 +1,7 @@
 //! State that the threads of a run share in addition to rings and label words.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -49,6 +49,8 @@ pub struct Run {
     pub started: Instant,
     /// Flow workers that have not emitted their last series yet.
     pub inputs_open: AtomicUsize,
+    /// In a replay: the latest packet time, µs, of the flow workers whose input has ended.
+    pub ended_us: AtomicI64,
     /// An analytics worker has died, so some series will never get a label.
     pub analytics_died: AtomicBool,
     /// Set to end the run: by a signal handler, or after a port or an output failed.
@@ -70,6 +72,7 @@ impl Run {
         let run = Run {
             started: Instant::now(),
             inputs_open: AtomicUsize::new(flow_workers),
+            ended_us: AtomicI64::new(i64::MIN),
             analytics_died: AtomicBool::new(false),
             stop: Arc::default(),
             waker: Waker::new(woken),

@@ -141,7 +141,7 @@ fn deep(
     findings.extend(memory::findings(machine, config, tasks, service));
     findings.extend(capabilities::findings(machine, config, is_of_service));
     findings.extend(port::findings(machine, config, wanted));
-    findings.extend(marks::findings(machine, config, tasks, map));
+    findings.extend(marks::findings(machine, config, tasks, wanted, map));
     findings.extend(marks::kernel_parts(config));
     findings.extend(control::findings(machine, &config.control));
     findings.extend(records::findings(machine, &config.records));

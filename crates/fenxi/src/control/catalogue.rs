@@ -68,7 +68,7 @@ const FEATURES: &str = "af_packet,capture,ctnetlink,onnxruntime,simulated";
 static CATALOGUE: &[Row] = &[
     metric(G, "fenxi_build_info", "", &["version", "revision", "features"],
         "1; the labels say what runs. The revision is the checkout's in release builds, or \
-        FENXI_REVISION from the environment of the build; otherwise unknown.",
+        FENXI_REVISION of the build; otherwise unknown.",
         |_| vec![count(&[version::NUMBER, version::REVISION, FEATURES], 1)]),
     metric(G, "fenxi_model_info", "", &["task", "model", "version", "sha256", "generation"],
         "1; the labels say which model a task uses. Records name the same generation, which \
@@ -105,8 +105,8 @@ static CATALOGUE: &[Row] = &[
             vec![number(&[], left.as_secs_f64())]
         }),
     metric(G, "fenxi_helpers_abandoned", "threads", &[],
-        "Threads that open a model or read files, missed their deadline, were abandoned and still \
-        run. They keep memory, and perhaps a core.",
+        "Threads that open a model or read files, missed their deadline and still run. They \
+        keep memory, and perhaps a core.",
         |view| vec![count(&[], view.run_state.abandoned.len() as u64)]),
     metric(G, "fenxi_balance", "packets, series, flows, marks, labels or elements",
         &["pipeline", "task", "of"],
@@ -138,8 +138,8 @@ static CATALOGUE: &[Row] = &[
         "Bytes of the frames of these packets.",
         |view| ports(view, |port| port.rx.counted_bytes)),
     metric(G, "fenxi_port_flows_forgotten", "flows", &["port", "queue"],
-        "Flows whose counts the kernel gave up for others since the start, because its table was \
-        full; packets that it had counted since they were last read are missing in their records.",
+        "Flows whose counts the kernel gave up because its table was full; packets counted \
+        since the last reading are missing in their records.",
         |view| ports(view, |port| port.rx.forgotten)),
     metric(C, "fenxi_port_bytes_total", "bytes", &["port", "queue"],
         "Bytes of these packets.",
@@ -149,8 +149,8 @@ static CATALOGUE: &[Row] = &[
         MTU.",
         |view| ports(view, |port| port.rx.merged)),
     metric(C, "fenxi_port_stray_packets_total", "packets", &["port", "queue"],
-        "Packets that stayed with the flow manager of their queue, because there was no room to \
-        hand them to the manager of their flow.",
+        "Packets that stayed with the flow manager of their queue for lack of room at the one \
+        of their flow.",
         |view| ports(view, |port| port.rx.strays)),
     metric(G, "fenxi_port_waiting_packets", "packets", &["port", "queue"],
         "Packets that wait in a receive ring.",
@@ -179,17 +179,15 @@ static CATALOGUE: &[Row] = &[
         "Bytes of the frames of these copies.",
         |view| mirrored(view, |copied, labels| vec![count(labels, copied.sent_bytes)])),
     metric(C, "fenxi_mirror_lost_packets_total", "packets", &["port", "queue", "reason"],
-        "Copies not sent: refused, the interface was full, down or gone; too_long for its MTU, or \
-        merged and impossible to split; cut when captured. The packets themselves are not \
-        concerned.",
+        "Copies not sent, for the same reasons as packets.",
         |view| mirrored(view, |copied, &[name, queue]| {
             let too_long = copied.too_long + copied.unsplit;
             [("refused", copied.refused), ("too_long", too_long), ("cut", copied.cut)]
                 .map(|(reason, packets)| count(&[name, queue, reason], packets)).into()
         })),
     metric(C, "fenxi_merged_packets_total", "packets", &["pipeline", "segments"],
-        "Packets received that are several merged into one: known, each of its segments counts as \
-        a packet; unknown, nobody told them, and it counts as one packet of a wrong length.",
+        "Packets received that were merged: known, each segment counts as a packet; unknown, \
+        it counts as one packet of a wrong length.",
         |view| by_pipeline(view, |sums| {
             let merged = sums.flows.counters.merged;
             [("known", merged.packets), ("unknown", merged.unknown)]
@@ -225,8 +223,7 @@ static CATALOGUE: &[Row] = &[
         |view| sums(view, |sums| sums.flows.counters.servers.unknown)),
 
     metric(C, "fenxi_band_flows_total", "flows", &["pipeline", "task", "label", "true_label"],
-        "Ended flows to which a task whose labels are bands gave one in time, by the label and the \
-        band that they proved to be of.",
+        "Ended flows that a task of bands gave one in time, by it and the true one.",
         |view| scores(view, |score, &[pipeline, task], names| {
             let of_label = |(class, label): (usize, &String)| {
                 let flows = names.iter().zip(score.flows_of(class));
@@ -236,18 +233,16 @@ static CATALOGUE: &[Row] = &[
             names.iter().enumerate().flat_map(of_label).collect()
         })),
     metric(C, "fenxi_band_bytes_total", "bytes", &["pipeline", "task", "label"],
-        "Bytes of these flows behind the packet that decided.",
+        "Their bytes behind the deciding packet.",
         |view| scores(view, |score, &[pipeline, task], names| {
             let bytes = names.iter().zip(&score.bytes);
             bytes.map(|(label, bytes)| count(&[pipeline, task, label], *bytes)).collect()
         })),
     metric(C, "fenxi_band_flows_cut_total", "flows", &["pipeline", "task"],
-        "Further flows with such a label that were evicted, or went on when the run ended, before \
-        their band was known.",
+        "Further such flows, cut before their band was known.",
         |view| scores(view, |score, labels, _| vec![count(labels, score.cut)])),
     metric(G, "fenxi_band_calibration_error_ratio", "ratio", &["pipeline", "task"],
-        "How far confidences are from the share of flows whose band was right, on average over \
-        flows: the expected calibration error of ten equal ranges. 0 without flows.",
+        "Expected calibration error of confidences, in ten ranges; 0 without flows.",
         |view| scores(view, |score, labels, _|
             vec![number(labels, score.calibration_error().unwrap_or(0.0))])),
 
@@ -264,16 +259,16 @@ static CATALOGUE: &[Row] = &[
             }).collect()
         })),
     metric(C, "fenxi_flows_undecided_total", "flows", &["pipeline", "named_by"],
-        "Ended flows that no answer of the first task decided and that are named all the same: \
-        port, by their server's port; unsure, by an answer that was not sure.",
+        "Ended flows that no sure answer of the first task named: port, their server's port \
+        did; unsure, an answer that was not sure.",
         |view| by_pipeline(view, |sums| {
             let counters = &sums.flows.counters;
             [("port", counters.flows_by_port), ("unsure", counters.flows_unsure)]
         })),
 
     metric(C, "fenxi_flows_contradicting_total", "flows", &["pipeline", "task"],
-        "Flows that their server's port named with the first packet, and whose label is another \
-        one since an answer of the model contradicted the port.",
+        "Flows that their server's port had named until an answer of the model contradicted \
+        it.",
         |view| pipelines(view, |sums, pipeline| {
             let tasks = sums.tasks.iter().zip(&view.run_state.tasks);
             tasks.map(|(sums, task)|
@@ -281,19 +276,18 @@ static CATALOGUE: &[Row] = &[
         })),
 
     metric(C, "fenxi_behaviour_flows_total", "flows", &["pipeline", "behaviour"],
-        "Flows that took a behaviour, each as often as it did: bulk, interactive, realtime, idle; \
-        or none again, which no flow begins with.",
+        "Flows that took a behaviour, each as often as it did; none: again.",
         |view| behaviours(view, |sums| sums.flows)),
     metric(C, "fenxi_behaviour_packets_total", "packets", &["pipeline", "behaviour"],
-        "Packets of flows while they had the behaviour, counted about once a second, at a change \
-        and at the end of a flow; those before the first one as none.",
+        "Packets of flows while they had the behaviour, counted about once a second; before \
+        the first as none.",
         |view| behaviours(view, |sums| sums.packets)),
     metric(C, "fenxi_behaviour_bytes_total", "bytes", &["pipeline", "behaviour"],
         "Bytes of these packets at the IP layer.",
         |view| behaviours(view, |sums| sums.bytes)),
     metric(C, "fenxi_flows_by_rule_total", "flows", &["pipeline", "what"],
-        "Flows about which no model was asked because of a rule: labelled, the rule gave a label; \
-        unasked, they ended without having been asked about, with a label of a rule or without.",
+        "Flows about which no model was asked because of a rule: labelled, the rule gave a \
+        label; unasked, they ended, with a label of a rule or without.",
         |view| by_pipeline(view, |sums| {
             let counters = &sums.flows.counters;
             [("labelled", counters.flows_by_rule), ("unasked", counters.flows_unasked)]
@@ -302,17 +296,16 @@ static CATALOGUE: &[Row] = &[
         "Rules in force.",
         |view| vec![count(&[], view.run_state.rules.rules.unwrap_or(0))]),
     metric(G, "fenxi_policy_index_coverage_ratio", "ratio", &[],
-        "Share of the rules' filters that the trained index finds; the others are in hash tables. \
-        1 without rules. A training raises it again.",
+        "Share of the rules' filters that the trained index finds; the others are in hash \
+        tables. 1 without rules.",
         |view| vec![number(&[], rules_coverage(view))]),
     metric(G, "fenxi_policy_remainder_filters", "filters", &[],
         "Filters of rules in hash tables: those that no model covers, and those added since the \
         last training.",
         |view| vec![count(&[], view.run_state.rules.remainder)]),
     metric(C, "fenxi_policy_updates_total", "updates", &["op", "result"],
-        "Changes of the rules in a running program: change, a batch of added and deleted rules; \
-        load, all replaced from a file; undo; reload. Applied, or refused, and the rules stay; \
-        reloads that are refused count in fenxi_config_reloads_total.",
+        "Changes of the rules in a running program, applied, or refused, and the rules stay; \
+        refused reloads count in fenxi_config_reloads_total.",
         rules_updates),
     metric(C, "fenxi_policy_trainings_total", "trainings", &[],
         "Indices that were trained after changes of the rules, and put to use.",
@@ -325,12 +318,12 @@ static CATALOGUE: &[Row] = &[
             [("matched", rules.lookups - rules.unmatched), ("unmatched", rules.unmatched)]
         })),
     metric(C, "fenxi_policy_rule_flows_total", "flows", &["rule"],
-        "Flows that got the rule, by the name of the rule; all rules without a name, and those \
-        beyond 1,024, as other. Begins again when the rules are replaced.",
+        "Flows that got the rule, by its name; rules without a name or beyond 1,024 as other. \
+        Begins again when the rules are replaced.",
         |view| rules(view, |rule| rule.flows)),
     metric(C, "fenxi_policy_rule_packets_total", "packets", &["rule"],
-        "Packets of flows that had the rule last. Flows that go on count as the flow tables were \
-        last looked at: once a second at most, and the more flows there are the less often.",
+        "Packets of flows that had the rule last. Open flows count as the tables were last \
+        looked at: once a second at most.",
         |view| rules(view, |rule| rule.packets)),
     metric(C, "fenxi_policy_rule_bytes_total", "bytes", &["rule"],
         "Bytes of these packets at the IP layer.",
@@ -343,20 +336,19 @@ static CATALOGUE: &[Row] = &[
         "Capacity of a flow manager's table.",
         |view| workers(view, |_| view.facts.table_entries)),
     metric(G, "fenxi_flows_half_open", "flows", &["pipeline", "worker"],
-        "Flows in a flow manager's table that nobody has answered yet. Many of them, together with \
-        evictions, mean a flood from forged addresses.",
+        "Flows in a flow manager's table that nobody has answered yet. Many, with evictions, \
+        mean a flood from forged addresses.",
         |view| workers(view, |flows| flows.half_open)),
     metric(C, "fenxi_flows_evicted_total", "flows", &["pipeline", "kind"],
-        "Flows evicted from a full table to make room for others: half_open; closed, already \
-        ended; idle, silent for longer than the idle timeout. Flows in use are never evicted.",
+        "Flows evicted from a full table: half_open; closed, already ended; idle, silent for \
+        longer than the idle timeout. Flows in use never are.",
         |view| by_pipeline(view, |sums| sums.flows.counters.evictions.by_kind())),
     metric(C, "fenxi_flows_begun_total", "flows", &["pipeline", "ip", "proto"],
         "Flows begun, by IP version and transport.",
         |view| pipelines(view, |sums, pipeline| sums.flows.counters.flows_begun.by_kind()
             .map(|(ip, proto, flows)| count(&[pipeline, ip, proto], flows)).into())),
     metric(C, "fenxi_flows_midstream_total", "flows", &["pipeline"],
-        "TCP flows whose first packet seen was not the SYN that opens a connection, as after a \
-        restart.",
+        "TCP flows whose first packet seen was not the opening SYN.",
         |view| sums(view, |sums| sums.flows.counters.flows_midstream)),
     metric(C, "fenxi_flows_ended_total", "flows", &["pipeline", "reason"],
         "Flows whose last record was made, by the reason of their end.",
@@ -368,17 +360,16 @@ static CATALOGUE: &[Row] = &[
         "Flows that ended before their K-th packet and therefore have no series.",
         |view| sums(view, |sums| sums.flows.counters.flows_short)),
     metric(C, "fenxi_flows_one_way_total", "flows", &["pipeline"],
-        "Ended flows whose packets all went in the direction of the first: scans, or answers that \
-        take another path.",
+        "Ended flows with packets in one direction only: scans, or answers that take another \
+        path.",
         |view| sums(view, |sums| sums.flows.counters.flows_one_way)),
     metric(H, "fenxi_flow_expiry_lag_seconds", "seconds", &["pipeline"],
-        "Time from the timeout of a silent flow to its end. Timeouts are kept in whole seconds, so \
-        up to 1 s is not a delay.",
+        "Time from the timeout of a silent flow to its end; up to 1 s is no delay.",
         |view| pipelines(view, |sums, pipeline|
             vec![sample(&[pipeline], lags(&sums.flows.counters.expiry_lag))])),
     metric(C, "fenxi_clock_steps_total", "steps", &["pipeline", "worker"],
-        "Steps of the clock that stamps packets, as each flow manager saw them: in a capture, back \
-        by more than 60 s; live, each time the system clock was set.",
+        "Steps of the clock that stamps packets: in a capture, back by more than 60 s; live, \
+        each time the system clock was set.",
         |view| workers(view, |flows| flows.clock_steps)),
     metric(C, "fenxi_flow_reports_total", "records", &["pipeline"],
         "Records of flows that continued after an active timeout.",
@@ -391,13 +382,12 @@ static CATALOGUE: &[Row] = &[
         "Series of flows that reached their K-th packet and were sent to the task.",
         |view| task_sums(view, |sums| sums.flows.series_emitted)),
     metric(C, "fenxi_series_withheld_total", "series", &["pipeline", "task"],
-        "Flows that reached their K-th packet and were not sent to the model: they began \
-        mid-stream, and the model was not trained for that.",
+        "Flows that reached their K-th packet and were not sent to the model, because they \
+        began mid-stream.",
         |view| task_sums(view, |sums| sums.flows.series_withheld)),
     metric(C, "fenxi_flows_not_asked_total", "flows", &["pipeline", "task"],
-        "Flows excluded by a rule, or by the when of the task or of a task that it waits for. They \
-        emit no series; series excluded by the label of another task are counted as not_asked in \
-        fenxi_series_total.",
+        "Flows excluded by a rule, or by the when of the task or of one that it waits for; \
+        those excluded by another task's label are not_asked in fenxi_series_total.",
         |view| task_sums(view, |sums| sums.flows.flows_not_asked)),
     metric(C, "fenxi_series_total", "series", &["pipeline", "task", "outcome"],
         "Series by outcome; not_asked, ruled out by the label of another task.",
@@ -416,8 +406,8 @@ static CATALOGUE: &[Row] = &[
         "Series sent to a second device because the first one failed.",
         |view| task_sums(view, |sums| sums.analytics.retried)),
     metric(G, "fenxi_series_waiting", "series", &["pipeline", "task", "place"],
-        "Series without an outcome yet: in a ring, waiting for a batch or for the label of another \
-        task, or on a device.",
+        "Series without an outcome yet: in a ring, waiting for a batch or another task's label, \
+        or on a device.",
         |view| by(view, |sums| {
             let batch = sums.analytics.undecided() - sums.on_devices;
             [("ring", sums.in_rings), ("batch", batch), ("device", sums.on_devices)]
@@ -476,8 +466,8 @@ static CATALOGUE: &[Row] = &[
 
     metric(G, "fenxi_device_profile_seconds", "seconds",
         &["pipeline", "task", "device", "session", "part"],
-        "What a batch is expected to take now, where a policy plans by it: fixed, whatever its \
-        size; per_series, for each series in it.",
+        "What a batch is expected to take now, where a policy plans by it: fixed, and \
+        per_series.",
         parts),
     metric(G, "fenxi_device_profile_drift_ratio", "ratio",
         &["pipeline", "task", "device", "session"],
@@ -486,25 +476,22 @@ static CATALOGUE: &[Row] = &[
         |view| profiles(view, |profile| Value::Number(profile.drift()))),
     metric(C, "fenxi_device_profile_drifts_total", "drifts",
         &["pipeline", "task", "device", "session"],
-        "How often the profile was off by more than 25 % for some seconds and was replaced by \
-        measured times.",
+        "How often the profile was off by more than 25 % and was replaced by measured times.",
         |view| profiles(view, |profile| Value::Count(profile.drifts))),
 
     metric(H, "fenxi_series_wait_seconds", "seconds", &["pipeline", "task", "place"],
-        "Time that series waited in a ring, and then for their batch. Bounds are conservative, \
-        within 1 %.",
+        "Time that series waited in a ring, and then for their batch.",
         |view| times_by(view, |sums| {
             let phases = &sums.analytics.phases;
             [("ring", &phases.ring_wait_us), ("batch", &phases.batch_wait_us)]
         })),
     metric(H, "fenxi_inference_duration_seconds", "seconds", &["pipeline", "task"],
-        "Time that series spent on a device, from the submission of their batch to its result. \
-        Bounds are conservative, within 1 %.",
+        "Time that series spent on a device, from the submission of their batch to its \
+        result.",
         |view| tasks(view, |sums, labels|
             vec![sample(labels, buckets(&TIMES, US, &sums.analytics.phases.device_us))])),
     metric(H, "fenxi_label_latency_seconds", "seconds", &["pipeline", "task", "source"],
-        "Time from a flow's K-th packet to its label, by the source of the label. Bounds are \
-        conservative, within 0.1 %.",
+        "Time from a flow's K-th packet to its label, by the source of the label.",
         |view| times_by(view, |sums| {
             let it = &sums.analytics;
             [("cache", &it.time_to_cached_label_us), ("device", &it.time_to_inferred_label_us)]

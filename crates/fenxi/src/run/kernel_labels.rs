@@ -114,7 +114,6 @@ fn of_task(
     let refused = |error: dataplane::Error| error.to_string();
     Ok(KernelLabels {
         net,
-        generation: 0,
         depths: depths.collect(),
         least: thresholds(config, bundle).map_err(refused)?.least_q15(),
         sure_classes: bundle.labels().len() as u16,

@@ -20,7 +20,8 @@ use flowmgr::record::{DecidedBy, LabelRecord, Record};
 use flowmgr::{Rss, SeriesShare};
 use packetio::sharded::{Owner, share};
 use packetio::{
-    Direction, Enough, FirstPackets, FrameBatch, OpenError, Opened, PortSettings, Rx, Tx, interface,
+    Direction, Enough, FirstPackets, FrameBatch, KernelEditions, OpenError, Opened, PortSettings,
+    Rx, Tx, interface,
 };
 use rustix::thread::CapabilitySet;
 use tracing::{info, warn};
@@ -60,11 +61,12 @@ pub fn wanted(config: &Config, tasks: &[OpenTask], recorded: SeriesShare) -> Wan
         .then(|| kernel_labels(config, tasks, recorded))
         .transpose();
     let (labels, no_labels) = match labels {
-        Ok(labels) => (labels.map(Arc::new), None),
+        Ok(labels) => (labels, None),
         Err(why) => (None, Some(format!("the kernel cannot label flows: {why}"))),
     };
     let has_marks = labels.as_ref().is_some_and(|it| it.marks.is_some());
     let written = has_marks.then(Arc::default);
+    let labels = labels.map(|it| Arc::new(KernelEditions::new(it)));
     let first = FirstPackets { labels, written, ..first_packets(config, tasks) };
     Wanted { first: Some(first), no_labels }
 }

@@ -12,6 +12,7 @@ use dataplane::state::SharedState;
 use dataplane::swap::Swapper;
 use dataplane::swap::helpers::Helpers;
 use dataplane::tasks::OpenTask;
+use packetio::KernelEditions;
 use recording::Recorder;
 use tokio::runtime::Runtime;
 
@@ -40,6 +41,8 @@ pub struct Opened {
     /// Mode inline: the claim on its two interfaces.
     pub pair: Option<pair::Pair>,
     pub ports: Vec<Vec<packetio::Opened>>,
+    /// What the kernel labels flows by, if it does.
+    pub kernel: Option<Arc<KernelEditions>>,
     /// The interface for copies, of each flow worker, if there is one.
     pub mirrors: Vec<Box<dyn packetio::Tx>>,
     pub sockets: Sockets,
@@ -127,7 +130,7 @@ impl Opened {
             notifier: Notifier::from_environment(),
             undo: None,
             recorder: recorder.clone(),
-            labels_in_kernel,
+            kernel: self.kernel.filter(|_| labels_in_kernel),
         };
         let live = LiveParts {
             what: what(config),

@@ -46,14 +46,13 @@ const FIGURES: Figures = Figures {
     ],
     failed: [
         "fenxi_connlabels_failed_total",
-        "Labels of connections that the kernel refused, by cause; no_labels, the connection began \
-         when no rule of nftables used ct label.",
+        "Labels of connections that the kernel refused, by cause; no_labels, no rule of \
+        nftables used ct label.",
     ],
     waiting: ["fenxi_connlabels_waiting", "Labels of connections that wait to be written."],
     latency: [
         "fenxi_connlabel_latency_seconds",
-        "Time from a label to the kernel's confirmation that the connection has it. Bounds are \
-         conservative, within 1 %.",
+        "Time from a label to the kernel's confirmation that the connection has it.",
     ],
     fates: OF_CONNECTIONS,
     causes: &[Cause::Permission, Cause::NoMemory, Cause::NoLabels, Cause::Unanswered, Cause::Other],

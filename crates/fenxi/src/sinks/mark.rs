@@ -293,8 +293,7 @@ const FIGURES: Figures = Figures {
     waiting: ["fenxi_marks_waiting", "Marks that wait to be written."],
     latency: [
         "fenxi_mark_latency_seconds",
-        "Time from a label to the kernel's confirmation that the connection has its mark. Bounds \
-         are conservative, within 1 %.",
+        "Time from a label to the kernel's confirmation that the connection has its mark.",
     ],
     fates: OF_CONNECTIONS,
     causes: &[Cause::Permission, Cause::NoMemory, Cause::Unanswered, Cause::Other],

@@ -32,10 +32,9 @@ const FIGURES: Figures = Figures {
     unit: "elements",
     total: [
         "fenxi_nftset_elements_total",
-        "Elements for sets of nftables (nftset), by the name of the table in the configuration: \
-         written, a new one; refreshed, it was there and its timeout began again; other_family, \
-         the set has no such addresses; not_found, the set is gone; failed; dropped, the queue was \
-         full.",
+        "Elements for sets of nftables (nftset), by the table's name in the configuration: \
+        written; refreshed, it was there; other_family, the set has no such addresses; \
+        not_found, the set is gone; failed; dropped, the queue was full.",
     ],
     failed: [
         "fenxi_nftset_failed_total",
@@ -44,8 +43,7 @@ const FIGURES: Figures = Figures {
     waiting: ["fenxi_nftset_waiting", "Elements that wait to be written."],
     latency: [
         "fenxi_nftset_latency_seconds",
-        "Time from a label to the kernel's confirmation that the set has the element. Bounds are \
-         conservative, within 1 %.",
+        "Time from a label to the kernel's confirmation that the set has the element.",
     ],
     fates: &[
         ("written", |counts| counts.written),

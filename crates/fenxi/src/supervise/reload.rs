@@ -7,6 +7,7 @@
 //!
 //! ```text
 //! read ─ check ─ mix ─ check ─ open what is new ─┬─ analytics workers: prepare on all, then commit
+//!                                                ├─ kernel:            the next edition
 //!                                                ├─ flow workers:      settings between two bursts
 //!                                                └─ sinks:             what each one has prepared
 //! ```
@@ -38,6 +39,7 @@ use dataplane::placement::Cores;
 use dataplane::state::RulesOp;
 use dataplane::swap::helpers::{Helpers, opening_model};
 use dataplane::swap::{Prepared, Previous, Refusal, Swapper};
+use packetio::KernelEditions;
 use recording::Recorder;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
@@ -89,8 +91,8 @@ pub struct Reloader {
     pub undo: Option<Undo>,
     /// The recording, which notes each command and its outcome.
     pub recorder: Option<Recorder>,
-    /// Whether the kernel labels flows.
-    pub labels_in_kernel: bool,
+    /// What the kernel labels flows by, if it does.
+    pub kernel: Option<Arc<KernelEditions>>,
 }
 
 pub struct Undo {
@@ -301,7 +303,7 @@ impl Reloader {
             sinks: self.sinks.clone(),
             at: at.clone(),
             recorder: self.recorder.clone(),
-            labels_in_kernel: self.labels_in_kernel,
+            kernel: self.kernel.clone(),
         };
         let openings = base.openings.clone();
         let opening = || &openings[at.load(Ordering::Relaxed)];
@@ -309,11 +311,17 @@ impl Reloader {
     }
 
     fn apply(&mut self, change: Change) -> Result<Applied, Refusal> {
-        let Change { prepared, flow, rules, sinks, log_level } = change;
+        let Change { prepared, kernel, flow, rules, sinks, log_level } = change;
         // The only step that can be refused comes first.
         let prepared = prepared.into_iter();
         let prepared = prepared.map(|task| task.filter(Prepared::is_something));
         let before = Swapper::swap_all(&mut self.swappers, prepared.collect())?;
+        if let (Some(editions), Some(labels)) = (&self.kernel, kernel) {
+            let generation = self.helpers.state().get().first().model.generation;
+            if let Err(why) = editions.commit(&labels, generation) {
+                warn!("the kernel goes on to label flows as before: {why}; restart fenxi");
+            }
+        }
         let mut running = self.rules.lock();
         let mut rules_gone = 0;
         match rules {

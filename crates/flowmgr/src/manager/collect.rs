@@ -1,6 +1,8 @@
 //! The path of a series: packet by packet into the store; once a depth's elements are complete, on
 //! the ring, or answered at once.
 
+use cring::Label;
+
 use super::walk::Walk;
 use super::{Fate, Packet, Staged};
 use crate::asked::Subject;
@@ -13,6 +15,12 @@ use crate::verdict::Verdict;
 use crate::wire::Headers;
 
 impl<P: Part> Walk<P> {
+    /// The label that came with the packet here, if one did.
+    pub fn given(&self, at: usize) -> Option<Label> {
+        let found = self.given.binary_search_by_key(&at, |(at, _)| *at);
+        found.ok().map(|number| self.given[number].1)
+    }
+
     /// Adds a packet to the series that it is an element of. Returns whether a label may count for
     /// the packet itself.
     // Out of line: most packets belong to flows whose series is complete, and their walk then has
@@ -25,11 +33,12 @@ impl<P: Part> Walk<P> {
         staged: &Staged,
         time_us: i64,
         now_ns: u64,
+        given: Option<Label>,
     ) -> bool {
         let Ok(headers) = &staged.headers else {
             return false;
         };
-        let arrival = Arrival { index, hash: staged.hash, time_us, now_ns };
+        let arrival = Arrival { index, hash: staged.hash, time_us, now_ns, given };
         // The flow began before the first packet seen. With more tasks another series may still be
         // incomplete.
         let hot = self.flows.entries.hot(index);

@@ -317,7 +317,7 @@ impl<P: Part> Answering<'_, P> {
         let hot = walk.flows.entries.hot(index);
         let direction = hot.direction(headers.from_low);
         let is_answered = !hot.has_all(walk.labels.collected())
-            && walk.collect(index, direction, &waiting.staged, time_us, self.now_ns);
+            && walk.collect(index, direction, &waiting.staged, time_us, self.now_ns, None);
         is_answered || walk.flows.entries.hot(index).has(STATE_EMITTED)
     }
 

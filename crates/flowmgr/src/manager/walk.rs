@@ -3,7 +3,7 @@
 
 use std::io;
 
-use cring::{Producer, Slot};
+use cring::{Label, Producer, Slot};
 
 use super::stages::{Staged, Staging};
 use super::{Fate, Packet};
@@ -58,6 +58,8 @@ pub(super) struct Walk<P> {
     /// [`crate::Manager::note_port`].
     pub in_port: u8,
     pub staging: Staging,
+    /// See [`crate::Manager::give`].
+    pub given: Vec<(usize, Label)>,
 }
 
 impl<P: Part> Walk<P> {
@@ -87,6 +89,7 @@ impl<P: Part> Walk<P> {
             port: 0,
             in_port: 0,
             staging: Staging::new(),
+            given: Vec::with_capacity(BURST_MAX),
         })
     }
 
@@ -248,7 +251,10 @@ impl<P: Part> Walk<P> {
             self.flows.look_at_answer(staged.hash, index, direction, headers);
         }
         let waits = RULES && !is_collected && self.rules.must_wait(&self.flows, index);
-        if !is_collected && !waits && self.collect(index, direction, staged, packet.time_us, now_ns)
+        let time_us = packet.time_us;
+        if !is_collected
+            && !waits
+            && self.collect(index, direction, staged, time_us, now_ns, self.given(packet.at))
         {
             self.label_own::<RULES>(at, index, packet, (headers, staged), &mut fate, data);
         }

@@ -196,7 +196,7 @@ pub struct Reported {
     pub class: u8,
     /// Whether the program has seen to the connection's mark: `IS_MARKED` or `IS_KEPT`.
     pub marked: u8,
-    /// By depth: class, confidence in Q15, and generation of the network; 0: not asked.
+    /// By depth: class, confidence in Q15, and edition; 0: not asked.
     pub answers: [u32; DEPTHS_MAX],
     pub elements: [Element; ELEMENTS_MAX],
 }

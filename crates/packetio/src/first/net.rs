@@ -12,7 +12,7 @@ use aya_obj::generated::BPF_F_INNER_MAP;
 use crate::ebpf::{errno, load_error};
 
 /// `struct block` of `bpf/net.h`.
-type Block = [u8; 65_536 + 256];
+pub(super) type Block = [u8; 65_536 + 256];
 /// Elements of a question.
 pub const PLACES: usize = 12;
 
@@ -20,29 +20,52 @@ pub const PLACES: usize = 12;
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/ask.o");
 /// Where answer and question stand in the program's packet.
 const ANSWER: Range<usize> = 16..24;
-const QUESTION: Range<usize> = 24..24 + (2 * PLACES + 3) * size_of::<u32>();
+const QUESTION: Range<usize> = 24..24 + (2 * PLACES + 4) * size_of::<u32>();
 
-/// Gives a loaded program its network, or another one: packets see all of either.
+pub(super) type Cause = Box<dyn Error>;
+
+/// The blocks of a network.
 ///
 /// # Errors
-/// These are not the bytes of a network, or the kernel refuses the map.
-pub(super) fn fill(ebpf: &mut Ebpf, net: &[u8], generation: u32) -> Result<(), Box<dyn Error>> {
-    let (blocks, []) = net.as_chunks::<{ size_of::<Block>() }>() else {
+/// These are not the bytes of one.
+pub(super) fn blocks(net: &[u8], generation: u32) -> Result<Vec<Block>, Cause> {
+    let (blocks, []) = net.as_chunks() else {
         return Err("a network has no whole number of blocks".into());
     };
-    let Some(first) = blocks.first() else {
-        return Err("a network without bytes".into());
-    };
-    let mut map = Array::<MapData, Block>::create(blocks.len() as u32, BPF_F_INNER_MAP)?;
-    let mut head = *first;
-    head[..size_of::<u32>()].copy_from_slice(&generation.to_ne_bytes());
-    map.set(0, head, 0)?;
-    for (number, block) in (1..).zip(&blocks[1..]) {
+    let mut blocks: Vec<Block> = blocks.to_vec();
+    let first = blocks.first_mut().ok_or("a network without bytes")?;
+    first[..size_of::<u32>()].copy_from_slice(&generation.to_ne_bytes());
+    Ok(blocks)
+}
+
+/// A network, block by block.
+pub(super) type NetMap = Array<MapData, Block>;
+/// A program's networks, by place.
+pub(super) type Nets<T = MapData> = ArrayOfMaps<T, NetMap>;
+
+/// A map with room for a network.
+pub(super) fn net_map(blocks: usize) -> Result<NetMap, Cause> {
+    Ok(Array::create(blocks as u32, BPF_F_INNER_MAP)?)
+}
+
+/// Puts a network into a map that no program reads.
+pub(super) fn fill(map: &mut NetMap, blocks: &[Block]) -> Result<(), Cause> {
+    for (number, block) in (0..).zip(blocks) {
         map.set(number, block, 0)?;
     }
-    let nets = ebpf.map_mut("nets").ok_or("the object has no map nets")?;
-    ArrayOfMaps::<_, Array<MapData, Block>>::try_from(nets)?.set(0, &map, 0)?;
     Ok(())
+}
+
+/// The networks of a program that is not loaded yet, or of one that is.
+pub(super) fn nets(ebpf: &mut Ebpf) -> Result<Nets<&mut MapData>, Cause> {
+    Ok(ebpf.map_mut("nets").ok_or("the object has no map nets")?.try_into()?)
+}
+
+fn put(ebpf: &mut Ebpf, net: &[u8], generation: u32) -> Result<(), Cause> {
+    let blocks = blocks(net, generation)?;
+    let mut map = net_map(blocks.len())?;
+    fill(&mut map, &blocks)?;
+    Ok(nets(ebpf)?.set(0, &map, 0)?)
 }
 
 /// What a network in the kernel is asked about a flow.
@@ -79,7 +102,7 @@ pub struct KernelNet {
 /// Why the kernel does not run a network.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct KernelNetError(String);
+pub struct KernelNetError(pub(super) String);
 
 impl KernelNet {
     /// Loads the program with a network.
@@ -91,7 +114,7 @@ impl KernelNet {
         let load = || -> Result<Ebpf, Box<dyn Error>> {
             let mut ebpf = EbpfLoader::new().load(OBJECT)?;
             program(&mut ebpf)?.load()?;
-            fill(&mut ebpf, net, 0)?;
+            put(&mut ebpf, net, 0)?;
             Ok(ebpf)
         };
         load().map(|ebpf| KernelNet { ebpf }).map_err(|error| refused(&*error))
@@ -102,7 +125,7 @@ impl KernelNet {
     /// # Errors
     /// As [`Self::load`].
     pub fn swap(&mut self, net: &[u8], generation: u32) -> Result<(), KernelNetError> {
-        fill(&mut self.ebpf, net, generation).map_err(|error| refused(&*error))
+        put(&mut self.ebpf, net, generation).map_err(|error| refused(&*error))
     }
 
     /// Asks the network once.
@@ -156,7 +179,7 @@ fn program(ebpf: &mut Ebpf) -> Result<&mut SchedClassifier, Box<dyn Error>> {
     Ok(ebpf.program_mut("fenxi_ask").ok_or("the object has no program")?.try_into()?)
 }
 
-fn refused(error: &(dyn Error + 'static)) -> KernelNetError {
+pub(super) fn refused(error: &(dyn Error + 'static)) -> KernelNetError {
     let why = match load_error(error) {
         Some((_, Some(log))) => format!("the verifier refuses the program: {log}"),
         _ => error.to_string(),

@@ -10,9 +10,10 @@ use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType};
 use aya::{Btf, Ebpf, EbpfLoader, Pod};
 use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
 
+use super::editions::KernelEditions;
 use super::hash::Secrets;
 use super::kfunc;
-use super::labels::{self, Constants};
+use super::labels::{Constants, set_ports};
 use super::layout::{Counters, WAYS, WORKERS_MAX, ticks};
 use super::table::Table;
 use crate::ebpf::{errno, load_error};
@@ -112,7 +113,8 @@ fn load_object(
     let sets = first.flows.div_ceil(WAYS as u32).next_power_of_two();
     let secrets = Secrets::new(first.seed);
     let entries = workers.saturating_mul(sets).saturating_mul(WAYS as u32);
-    let labels = first.labels.as_deref();
+    let editions = first.labels.as_deref();
+    let labels = editions.map(KernelEditions::first);
     let has_marks = labels.is_some_and(|it| it.marks.is_some());
     let link = || kfunc::link(OBJECT_WITH_LABELS, Btf::from_sys_fs().ok().as_ref()).ok();
     let linked = if has_marks { link() } else { None };
@@ -141,13 +143,17 @@ fn load_object(
         .load(object)
         .map_err(Box::<dyn Error>::from);
     let table = |mut ebpf: Ebpf| {
-        if let Some(labels) = labels {
-            labels::fill(&mut ebpf, labels)?;
+        if let Some(editions) = editions {
+            set_ports(&mut ebpf, editions.first())?;
+            editions.begin(&mut ebpf)?;
         }
         // Loading needs all maps, so it precedes taking them.
         load_program(&mut ebpf, IN)?;
         if labels.is_some() {
             load_program(&mut ebpf, OUT)?;
+        }
+        if let Some(editions) = editions {
+            editions.join(take(&mut ebpf, "nets")?.try_into()?);
         }
         let mut array = |name| match take(&mut ebpf, name)? {
             Map::Array(array) => Ok(array),

@@ -8,6 +8,7 @@ use aya::maps::{MapData, RingBuf};
 
 use super::FlowCounts;
 use super::describe::{self, Clocks, ELEMENT_BYTES, TAG, describe, flow_counts, put};
+use super::editions::KernelEditions;
 use super::kfunc::marks_connections;
 use super::layout::{
     ELEMENTS_MAX, HAS_COUNTS, IS_KEPT, IS_MARKED, IS_REPORT, Key, OPENS, Record, Reported,
@@ -17,7 +18,7 @@ use super::round::{COUNTS, Found, PORTION_EVERY, Round};
 use super::table::{Enough, Table};
 use super::written::{KernelMark, WrittenMarks};
 use crate::backend::Opened;
-use crate::burst::{Burst, Frame};
+use crate::burst::{Burst, Frame, FrameAnswer};
 use crate::error::{InterfaceErrorKind, OpenError, RxError, renamed};
 use crate::interface::{ETHERNET, Interface};
 use crate::rx::{LinkEvent, Notice, Received, Rx, RxCounts, WaitHandle};
@@ -68,7 +69,10 @@ pub struct Receiver {
     /// A frame that belongs to the next burst, its bytes and where they are.
     opening: Option<(Record, usize)>,
     opening_at: usize,
-    has_labels: bool,
+    /// Where the kernel labels flows.
+    editions: Option<Arc<KernelEditions>>,
+    /// What its network answered at frames of the burst.
+    answers: Vec<FrameAnswer>,
     written: Option<Arc<WrittenMarks>>,
     /// Elements taken from the table.
     taken: u64,
@@ -101,7 +105,7 @@ pub fn open(
     let Loaded { mut program, rings, table } = program::load(settings, first, &interface, workers)?;
     program.attach(&interface)?;
     if let (Some(labels), Some(written)) = (&first.labels, &first.written)
-        && labels.marks.is_some()
+        && labels.first().marks.is_some()
         && marks_connections().is_ok()
     {
         written.begin_with_ports();
@@ -146,7 +150,8 @@ impl Receiver {
             filled: 0,
             opening: None,
             opening_at: 0,
-            has_labels: settings.first.as_ref().is_some_and(|it| it.labels.is_some()),
+            editions: settings.first.as_ref().and_then(|it| it.labels.clone()),
+            answers: Vec::with_capacity(BURST_BYTES / 64),
             written: settings.first.as_ref().and_then(|it| it.written.clone()),
             taken: 0,
             behind: None,
@@ -176,7 +181,7 @@ impl Receiver {
             let Some(item) = self.ring.next() else {
                 return true;
             };
-            let Some((record, frame)) = Record::read(&item, self.has_labels) else {
+            let Some((record, frame)) = Record::read(&item, self.editions.is_some()) else {
                 continue;
             };
             let link = self.interface.link_type;
@@ -184,13 +189,19 @@ impl Receiver {
             if let Some(written) = &self.written {
                 note_mark(&record.key, &record.reported, written);
             }
-            for &element in record.reported.elements() {
+            for (number, &element) in
+                (record.reported.from.into()..).zip(record.reported.elements())
+            {
                 if element.is_of(record.counts.version) {
                     let room = &mut self.bytes[self.filled..];
                     let of = (&record.key, element);
                     let frame = describe::element(room, self.filled, of, us, (link, clocks));
                     self.filled += frame.captured as usize;
                     self.frames.push(frame);
+                    let editions = self.editions.as_ref();
+                    let answer =
+                        |it: &Arc<KernelEditions>| it.answer(&record.reported, number, frame.at);
+                    self.answers.extend(editions.and_then(answer));
                 }
             }
             if record.flags & HAS_COUNTS != 0 {
@@ -220,7 +231,7 @@ impl Receiver {
 
     /// Whether the frames of another record fit. It may have more than a burst should.
     fn has_room(&self, max: usize) -> bool {
-        match self.has_labels {
+        match self.editions.is_some() {
             false => self.frames.len() < max && self.filled + FRAME_BYTES <= self.bytes.len(),
             true => self.records_left(max) != 0,
         }
@@ -264,12 +275,15 @@ impl Receiver {
                 if let Some(written) = &self.written {
                     note_mark(key, &reported, written);
                 }
-                for &element in reported.elements() {
+                for (number, &element) in (reported.from.into()..).zip(reported.elements()) {
                     let room = &mut self.bytes[self.filled..];
                     let (of, us) = ((key, element), clocks.boot_us());
                     let frame = describe::element(room, self.filled, of, us, (link, clocks));
                     self.filled += frame.captured as usize;
                     self.frames.push(frame);
+                    let editions = self.editions.as_ref();
+                    let answer = |it: &Arc<KernelEditions>| it.answer(&reported, number, frame.at);
+                    self.answers.extend(editions.and_then(answer));
                     self.taken += 1;
                 }
                 self.counts.push(flow_counts(key, counts, clocks));
@@ -348,6 +362,7 @@ impl Rx for Receiver {
         self.frames.clear();
         self.counts.clear();
         self.keys.clear();
+        self.answers.clear();
         self.gather(max.max(1), now, clocks);
         if self.frames.is_empty() && self.counts.is_empty() && !self.round.is_reading(now) {
             return Ok(Received::Nothing);
@@ -359,7 +374,7 @@ impl Rx for Receiver {
         let merged = self.frames.iter().filter(|frame| !frame.gso.is_none());
         self.received.merged += merged.count() as u64;
         let burst = Burst::new(&mut self.bytes, &self.frames);
-        Ok(Received::Burst(burst.with_counts(&self.counts)))
+        Ok(Received::Burst(burst.with_kernel(&self.counts, &self.answers)))
     }
 
     fn name(&self) -> &str {
@@ -403,7 +418,7 @@ impl Rx for Receiver {
             counted_bytes: counters.counted_bytes,
             forgotten: counters.evicted,
             counts_in_kernel: true,
-            labels_in_kernel: self.has_labels,
+            labels_in_kernel: self.editions.is_some(),
             ..self.received
         }
     }
@@ -416,7 +431,7 @@ impl Rx for Receiver {
         if self.round.is_under_way() {
             return WaitHandle::Within(PORTION_EVERY);
         }
-        let (stay, pause) = match self.has_labels {
+        let (stay, pause) = match self.editions.is_some() {
             true => (LABELS_STAY, LABELS_PAUSE),
             false => (PAUSE, PAUSE),
         };

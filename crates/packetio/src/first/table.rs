@@ -30,7 +30,8 @@ struct Entry {
     kind: AtomicU64,
     version: AtomicU32,
     last: AtomicU32,
-    /// Packets handed out; of a flow with a label, the second is its class.
+    /// Packets handed out, and those with payload; of a flow that the kernel labels, its edition,
+    /// and its class once it has one.
     sent: [AtomicU8; 2],
     is_quiet: AtomicU8,
     flags: AtomicU8,
@@ -194,11 +195,13 @@ impl Table {
         let new = state + (u64::from(to - from) << REPORTED_SHIFT);
         series.state.compare_exchange(state, new, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         let element = |i: usize| Element(series.elements[i].load(Ordering::Relaxed));
+        let answer = |i: usize| series.answers[i].load(Ordering::Relaxed);
         Some(Reported {
             from,
             to,
             class,
             marked: flags & (IS_MARKED | IS_KEPT),
+            answers: std::array::from_fn(answer),
             elements: std::array::from_fn(element),
             ..Reported::default()
         })

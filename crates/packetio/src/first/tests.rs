@@ -1,6 +1,7 @@
 //! The program on real interfaces: veth pairs in network namespaces. Without root, `ip` and TCX the
 //! tests are skipped by name.
 
+mod editions;
 mod flows;
 mod frames;
 mod interfaces;

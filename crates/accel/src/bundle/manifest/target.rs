@@ -11,7 +11,7 @@ pub const TARGETS: [&str; 3] = ["volume", "duration", "rate"];
 /// The most edges between bands: scores count every pair of bands.
 const EDGES_MAX: usize = 15;
 
-/// Of what the labels are bands, from the lowest up.
+/// What the labels are bands of, from the lowest up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// One of [`TARGETS`].

@@ -38,7 +38,7 @@ fn each_series_has_its_own_answer_and_counts_as_inferred() {
             looks.set(looks.get() + 1);
             3000
         };
-        let label = world.task.answer(&asked(series), &words(), clock);
+        let label = world.task.answer(&asked(series), &words(), None, clock);
         assert_eq!(class(label), Some(class_of(&row_of(&series))));
     }
     assert_eq!(looks.get(), 4, "the first and the ninth are timed");
@@ -58,7 +58,7 @@ fn a_device_that_fails_is_probed_by_rounds_and_works_again() {
     for deed in [Deed::FailsAtSubmit, Deed::FailsAtPoll(0), Deed::GivesNan, Deed::GivesNoClass] {
         let mut world = world(vec![deed, Deed::Works(0), Deed::Works(0)]);
         let ask = |world: &mut World| {
-            class(world.task.answer(&asked(series([1.0; 3])), &words(), || 3000))
+            class(world.task.answer(&asked(series([1.0; 3])), &words(), None, || 3000))
         };
         assert_eq!(ask(&mut world), None, "{deed:?}");
         assert_eq!(ask(&mut world), None, "{deed:?}: it is down");
@@ -88,7 +88,7 @@ fn a_task_that_another_label_rules_out_is_not_asked() {
         words[0].pend(0);
         let label = Label::Class { class: 0, confidence, source: Source::Model, model: 0 };
         words[0].decide(0, label).unwrap();
-        let label = world.task.answer(&flow, &words, || 3000);
+        let label = world.task.answer(&flow, &words, None, || 3000);
         assert_eq!(class(label).is_some(), is_asked, "{confidence}");
     }
     world.task.count_answers();

@@ -85,10 +85,11 @@ impl FlowWorker {
             self.ports.clear();
         }
         let run = self.processor.run.clone();
-        run.inputs_open.fetch_sub(1, Ordering::Release);
+        run.ended_us.fetch_max(self.processor.manager.packet_us(), Ordering::Relaxed);
+        run.inputs_open.fetch_sub(1, Ordering::AcqRel);
         let awaited = match is_live {
             true => self.await_labels(),
-            false => Ok(()),
+            false => self.await_others(),
         };
         self.processor.step(FlowStep::Drain);
         self.processor.sinks.iter_mut().for_each(|it| it.drain());
@@ -107,6 +108,25 @@ impl FlowWorker {
             self.processor.run.count_round(self.processor.number, 0);
             std::thread::sleep(PAUSE);
             self.settle()?;
+        }
+        Ok(())
+    }
+
+    /// By packet time: lets time pass up to the last packet of all flow workers, because whether a
+    /// flow is over at the end must not depend on the worker that has it.
+    fn await_others(&mut self) -> Result<(), Error> {
+        let run = self.processor.run.clone();
+        while run.inputs_open.load(Ordering::Acquire) > 0 {
+            if run.is_stopped() || self.processor.is_analytics_dead() {
+                return Ok(());
+            }
+            run.count_round(self.processor.number, 0);
+            std::thread::sleep(PAUSE);
+            self.settle()?;
+        }
+        let ended_us = run.ended_us.load(Ordering::Relaxed);
+        if ended_us > self.processor.manager.packet_us() {
+            self.processor.step(FlowStep::Pass(ended_us));
         }
         Ok(())
     }

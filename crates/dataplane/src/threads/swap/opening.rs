@@ -55,6 +55,11 @@ impl Opening {
         &self.bundle
     }
 
+    /// Whether flow workers answer series at once.
+    pub fn is_inline(&self) -> bool {
+        self.threads.iter().any(|it| matches!(it.role, Role::Flow(_)))
+    }
+
     /// Opens a bundle that could replace the one in use.
     ///
     /// # Errors
@@ -147,7 +152,7 @@ impl Opening {
             bundle,
             settings: self.threads.iter().map(|_| None).collect(),
             // Flow workers that answer series at once neither batch nor cache.
-            takes_settings: !self.threads.iter().any(|it| matches!(it.role, Role::Flow(_))),
+            takes_settings: !self.is_inline(),
             change: None,
             cache_entries: cache_entries(config),
             is_return: false,

@@ -5,6 +5,7 @@ use super::finding::Finding;
 use super::machine::Machine;
 use super::rules;
 use super::ruleset::Ruleset;
+use crate::run::ports::Wanted;
 use crate::service_unit::set_capabilities;
 use crate::sinks::{self, KernelPart, mark};
 use accel::Bundle;
@@ -25,6 +26,7 @@ pub fn findings(
     machine: &Machine,
     config: &Config,
     tasks: &[OpenTask],
+    wanted: &Wanted,
     map: &LabelMap,
 ) -> Vec<Finding> {
     if config.io.mode != IoMode::Mark {
@@ -36,6 +38,10 @@ pub fn findings(
         written(),
         tracked(machine, rules.as_ref().ok().map(|rules| rules.tracks)),
     ];
+    let labels = wanted.first.as_ref().and_then(|it| it.labels.as_ref());
+    if labels.is_some_and(|it| it.first().marks.is_some()) {
+        findings.extend(by_program(rules.as_ref().ok(), config.mark.mask));
+    }
     findings.extend(room(machine));
     findings.extend(forwarded(machine));
     let bundles: Vec<Bundle> = tasks.iter().map(|task| task.bundle.clone()).collect();
@@ -109,20 +115,30 @@ fn refused(check: &'static str, subject: &str, error: &StartError) -> Finding {
     }
 }
 
-/// Where the kernel's program marks packets, and not their connections: whether rules copy the bits
-/// of `mask`.
-#[cfg_attr(not(test), expect(dead_code, reason = "for programs that mark packets"))]
-pub fn copied(rules: &Ruleset, mask: u32) -> Finding {
+/// What the kernel's program marks, and why; where it is packets, whether rules copy their marks.
+fn by_program(rules: Option<&Ruleset>, mask: u32) -> Vec<Finding> {
+    let found = |what: String| Finding::ok(CHECK, "program", what);
+    match packetio::marks_connections() {
+        Ok(()) => vec![found("the kernel's program marks connections".to_owned())],
+        Err(why) => [found(format!("the kernel's program marks packets: {why}"))]
+            .into_iter()
+            .chain(rules.map(|rules| copied(rules, mask)))
+            .collect(),
+    }
+}
+
+/// Whether rules copy the bits of `mask` from packets to connections.
+fn copied(rules: &Ruleset, mask: u32) -> Finding {
     const NAME: &str = "copies";
     const RULES: &str = "nft -f /usr/share/doc/fenxi/examples/kernel-mark/kernel-mark.nft";
     match mask & !rules.copied() {
         0 => Finding::ok(CHECK, NAME, "rules copy marks of packets to their connections"),
         missing => {
             let cause = format!(
-                "no rule copies the bits {missing:#x} of packets' marks to connections, and the \
-                 kernel's program can mark packets only"
+                "no rule copies the bits {missing:#x} of packets' marks to connections, so marks \
+                 come later, over ctnetlink"
             );
-            Finding::problem(CHECK, NAME, cause).cure(RULES)
+            Finding::warning(CHECK, NAME, cause).cure(RULES)
         }
     }
 }
@@ -205,7 +221,7 @@ mod tests {
     #[test]
     fn marks_of_packets_need_a_rule() {
         let found = copied(&Ruleset::default(), 0xff00_0000);
-        assert_eq!(found.level, Level::Problem);
+        assert_eq!(found.level, Level::Warning);
         assert!(found.remedy.unwrap().ends_with("kernel-mark.nft"));
         let mut rules = Ruleset::default();
         let save = "-A PREROUTING -j CONNMARK --save-mark --nfmask 0xff000000 --ctmask 0xff000000";

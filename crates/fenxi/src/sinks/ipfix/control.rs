@@ -230,8 +230,7 @@ fn metrics(counts: &ExportCounts) -> Vec<Family> {
             "fenxi_ipfix_sessions_total",
             "sessions",
             &[],
-            "Transport sessions with the collector that were begun: 1, and one for each time that \
-             it was lost and found.",
+            "Transport sessions with the collector that were begun.",
             [count(&[], counts.sessions.load(Ordering::Relaxed))],
         ),
         Family::gauge(

@@ -277,7 +277,7 @@ fn report(counts: &RecordCounts, readers: broadcast::Counts, topic: Option<Topic
                 "records",
                 &["sink", "reason"],
                 "Records not written: queue_full, the writer or its reader is too slow; \
-                 write_failed, for example because the disk is full.",
+                 write_failed, as on a full disk.",
                 [count(&["json", "queue_full"], dropped), count(&["json", "write_failed"], failed)],
             ),
             Family::gauge(

@@ -1,6 +1,7 @@
 //! Everything that a new configuration changes in a running instance, prepared and ready to be
 //! applied.
 
+use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +16,7 @@ use dataplane::pipelines::flow_settings;
 use dataplane::swap::{Opening, Prepared, Previous, Refusal};
 use dataplane::tasks::{OpenTask, actions};
 use flowmgr::SeriesShare;
+use packetio::{KernelEditions, KernelLabels};
 use recording::Recorder;
 
 use crate::rules::{Rules, Traffic};
@@ -25,6 +27,8 @@ use crate::sinks::{self, Commit, Sinks};
 pub struct Change {
     /// For the analytics workers, by task; `None`: the task stays as it is.
     pub prepared: Vec<Option<Prepared>>,
+    /// For the kernel, where it labels flows.
+    pub kernel: Option<KernelLabels>,
     pub flow: Option<flowmgr::Settings>,
     /// For the flow workers, other rules.
     pub rules: RulesChange,
@@ -58,7 +62,8 @@ pub struct Base {
     pub at: Arc<AtomicUsize>,
     /// Records the answers of new devices.
     pub recorder: Option<Recorder>,
-    pub labels_in_kernel: bool,
+    /// What the kernel labels flows by, if it does.
+    pub kernel: Option<Arc<KernelEditions>>,
 }
 
 impl Base {
@@ -150,6 +155,7 @@ impl Change {
         let now = &base.now;
         let mut change = Change {
             prepared,
+            kernel: None,
             flow: None,
             rules: RulesChange::None,
             sinks: base.sinks.prepare(now, next)?,
@@ -168,27 +174,40 @@ impl Change {
         let labels: Vec<_> = bundles.iter().map(|bundle| bundle::labels(bundle)).collect();
         sinks::check_labels(next, &labels)?;
         change.flow = changed(now, next, |config| flow(config, &bundles))?;
-        if base.labels_in_kernel {
-            kernel_stays(base, next, &bundles[0])?;
+        if let Some(editions) = &base.kernel {
+            change.kernel = for_kernel(base, editions, next, &bundles[0], change.has_model())?;
         }
         Ok(change)
     }
 }
 
-/// Refuses what would give flows other labels or marks than the kernel does, which has its model
-/// and settings from the start.
-fn kernel_stays(base: &Base, next: &Config, bundle: &Bundle) -> Result<(), Error> {
+/// What the kernel labels flows by from now on, if that changes with the model or without.
+///
+/// # Errors
+/// It cannot, or its program is loaded for something else.
+fn for_kernel(
+    base: &Base,
+    editions: &KernelEditions,
+    next: &Config,
+    bundle: &Bundle,
+    has_model: bool,
+) -> Result<Option<KernelLabels>, Error> {
     let of = |config: &Config, bundle: &Bundle| {
         kernel_labels(config, &[OpenTask::only(config, bundle)], SeriesShare::NONE)
     };
-    match of(&base.now, base.openings[0].bundle()) == of(next, bundle) {
-        true => Ok(()),
-        false => Err(Error::Config(
-            "io.capture = \"kernel\": the kernel keeps the model, confidences, marks and rules of \
-             the start; restart fenxi to change them"
-                .to_owned(),
-        )),
+    let refused = |why: &dyn Display| {
+        Error::Config(format!("io.capture = \"kernel\": {why}; restart fenxi to change that"))
+    };
+    let opening = &base.openings[0];
+    let labels = of(next, bundle).map_err(|why| refused(&why))?;
+    if !has_model && of(&base.now, opening.bundle()).as_ref() == Ok(&labels) {
+        return Ok(None);
     }
+    if !opening.is_inline() {
+        return Err(refused(&"analytics managers, which answer some flows, may change earlier"));
+    }
+    editions.check(&labels).map_err(|why| refused(&why))?;
+    Ok(Some(labels))
 }
 
 /// Checks that the model of the task of this number has all labels that the configuration of that

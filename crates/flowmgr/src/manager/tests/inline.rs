@@ -12,7 +12,7 @@ const SURE: u16 = 30_000;
 struct ByContent;
 
 impl Part for ByContent {
-    fn answer(&mut self, asked: &Slot, labels: &dyn cring::Labels) -> Label {
+    fn answer(&mut self, asked: &Slot, labels: &dyn cring::Labels, _: Option<Label>) -> Label {
         let word = labels.word(asked.series.task, asked.flow.index);
         assert_eq!(word.read(), (asked.flow.generation, Label::Pending));
         answer(asked.series.signed_lengths(), asked.series.task)

@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use super::packets::*;
 use super::*;
-use crate::{KernelDepth, KernelLabels};
+use crate::{KernelDepth, KernelEditions, KernelLabels};
 
 /// Asks about flows after these numbers of elements.
 fn labels(depths: &[u8]) -> FirstPackets {
     let depth = |&k: &u8| KernelDepth { k, sure: 30_000, contradicts: None };
     let labels = KernelLabels {
         net: Vec::new(),
-        generation: 0,
         depths: depths.iter().map(depth).collect(),
         least: vec![0; 4],
         sure_classes: 4,
@@ -23,7 +22,7 @@ fn labels(depths: &[u8]) -> FirstPackets {
         marks: None,
         dscp: Vec::new(),
     };
-    FirstPackets { labels: Some(Arc::new(labels)), ..first(4) }
+    FirstPackets { labels: Some(Arc::new(KernelEditions::new(labels))), ..first(4) }
 }
 
 /// Lengths at the IP layer of the frames that came up, in order.
