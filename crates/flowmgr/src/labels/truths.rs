@@ -2,8 +2,9 @@
 
 use std::io;
 
+use cring::WORDS_MAX;
+
 use super::Labels;
-use crate::config::DEPTHS_MAX;
 use crate::entry::{Counts, Entries};
 use crate::flows::Flows;
 use crate::ids::{DepthId, TaskId};
@@ -36,13 +37,13 @@ mod zeroed {
 pub(crate) struct Truths {
     noted: Array<Noted>,
     /// Where each depth has its place among a flow's.
-    places: [Option<u8>; DEPTHS_MAX],
+    places: [Option<u8>; WORDS_MAX],
     per_flow: usize,
 }
 
 impl Truths {
     pub fn new(entries: usize, tasks: &Tasks) -> io::Result<Truths> {
-        let (mut places, mut per_flow) = ([None; DEPTHS_MAX], 0);
+        let (mut places, mut per_flow) = ([None; WORDS_MAX], 0);
         for (depth, place) in tasks.depth_ids().zip(&mut places) {
             if tasks.task(tasks.of_depth(depth)).config.target.is_some() {
                 *place = Some(per_flow);
