@@ -34,6 +34,7 @@ pub fn config(k: usize, entries: usize) -> Config {
         inside: flowmgr::Inside::default(),
         expects_counts: false,
         behaviour: None,
+        servers: None,
     }
 }
 

@@ -32,6 +32,7 @@ mod records;
 mod reference;
 mod reload;
 mod run;
+mod servers;
 mod start;
 mod tasks;
 mod write;

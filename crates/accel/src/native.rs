@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use engine::{Answer, Isa, Network, Ranges, Scratch};
 
-use crate::bundle::{Bundle, CONTEXT};
+use crate::bundle::Bundle;
 use crate::device::{Classification, Device, DeviceError, Shape, Sizes, is_probability};
 use crate::provider::{DeviceSpec, OpenError, Provider, check};
 
@@ -34,6 +34,8 @@ const TRIAL: Duration = Duration::from_millis(1);
 
 /// The channels that a network in the kernel may read, in this order.
 const KERNEL_FEATURES: [&str; 2] = ["signed_length", "inter_arrival_us"];
+/// The context that it may read, in this order.
+const KERNEL_CONTEXT: [&str; 2] = ["protocol", "server_port"];
 
 /// Models whose instruction set is remembered; the oldest is forgotten first.
 const KNOWN_MAX: usize = 16;
@@ -147,7 +149,7 @@ pub fn kernel_net(bundle: &Bundle) -> Result<Vec<u8>, String> {
     if !KERNEL_FEATURES.starts_with(&bundle.features().iter().map(|it| &**it).collect::<Vec<_>>()) {
         return refused(&format!("the features {}", bundle.features().join(", ")));
     }
-    if !bundle.context().is_empty() && bundle.context() != CONTEXT {
+    if !bundle.context().is_empty() && bundle.context() != KERNEL_CONTEXT {
         return refused(&format!("the context {}", bundle.context().join(", ")));
     }
     let model = bundle.read_model().map_err(|error| error.to_string())?;

@@ -118,10 +118,12 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// For series of these features; `None` where the configuration turns it off.
+    /// For series of these features; `None` where the configuration turns it off, or the model
+    /// reads local context, which differs between series that begin alike.
     pub fn new(config: &CacheConfig, features: &[Feature], context: &[Context]) -> Option<Self> {
         let entries = NonZeroUsize::new(config.entries)?;
-        (config.prefix > 0).then(|| Self {
+        let has_local = context.iter().any(|number| number.is_local());
+        (config.prefix > 0 && !has_local).then(|| Self {
             prefix: config.prefix,
             features: features.iter().copied().collect(),
             answers: LruCache::new(entries),
@@ -253,6 +255,14 @@ mod tests {
         ] {
             assert_eq!(cache.look_up(&other), LookUp::Miss, "{other:?}");
         }
+    }
+
+    #[test]
+    fn there_is_none_for_local_context() {
+        let config = CacheConfig { prefix: 2, entries: 8, audit: 0.0 };
+        let cache = |context| Cache::new(&config, &[Feature::SignedLength], context);
+        assert!(cache(&[Context::ServerPort]).is_some());
+        assert!(cache(&[Context::ServerPort, Context::ServerGap]).is_none());
     }
 
     #[test]

@@ -149,6 +149,7 @@ impl World {
             inside: flowmgr::Inside::default(),
             expects_counts: false,
             behaviour: None,
+            servers: None,
         };
         let rings = producers.into_iter().map(|producer| vec![producer]);
         let flows = flowmgr::Manager::with_rings(config, rings.collect()).unwrap();
@@ -380,6 +381,7 @@ fn tasks_may_share_a_unit_and_a_ring_each_is_needed() {
         inside: flowmgr::Inside::default(),
         expects_counts: false,
         behaviour: None,
+        servers: None,
     };
     let tasks = vec![TaskConfig::lengths(10, 1), TaskConfig::lengths(3, 1)];
     let one_ring = flowmgr::Manager::new(config(tasks.clone()), cring::ring(8).0);

@@ -7,7 +7,7 @@
 use crate::checked::{
     Accel, AccelKeys, Batching, Behaviours, Cache, Capture, Config, Control, Flow, Hosts,
     HttpPlace, Io, IoMode, Log, Mapping, Mark, MarkAs, Model, Pipeline, Policy, Process, Records,
-    Ring, SECTIONS, Tag, of_backends,
+    Ring, SECTIONS, Servers, Tag, of_backends,
 };
 use crate::settings::Settings;
 
@@ -85,6 +85,7 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
         flow: common.flow,
         tag,
         behaviour: settings.read::<Behaviours>(problems),
+        servers: settings.read::<Servers>(problems),
         mark: common.mark,
         ring: settings.read::<Ring>(problems),
         pipeline,

@@ -29,7 +29,7 @@ mod xdp;
 pub use analytics::{Batching, Cache, PolicyName};
 pub use control::{Control, HttpPlace, Log, LogTo};
 pub use device::{Accel, AccelKeys, Device, DeviceKeys, DeviceThread};
-pub use flow::{Behaviours, ByRun, Flow, FlowHash};
+pub use flow::{Behaviours, ByRun, Flow, FlowHash, Servers};
 pub use io::{Capture, Io, IoMode};
 pub use mark::{BehaviourMark, Mapping, Mark, MarkAs, Tag};
 pub use model::{Hosts, Model};
@@ -46,6 +46,7 @@ pub static SECTIONS: &[&Section] = &[
     DpdkSettings::SECTION,
     Flow::SECTION,
     Behaviours::SECTION,
+    Servers::SECTION,
     Tag::SECTION,
     Mark::SECTION,
     Ring::SECTION,
@@ -78,6 +79,8 @@ pub struct Config {
     pub flow: Flow,
     /// What flows do, by their counts.
     pub behaviour: Behaviours,
+    /// What flows to a server weighed.
+    pub servers: Servers,
     /// Marking of labelled packets.
     pub tag: Tag,
     /// Marks of connections, where the kernel forwards.

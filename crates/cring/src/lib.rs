@@ -78,7 +78,7 @@ mod slot;
 mod sync;
 
 pub use answers::{Answers, Depth, TaskWords, resolve};
-pub use context::Context;
+pub use context::{Context, LOCAL, NOTHING_KNOWN};
 pub use counters::Counter;
 pub use feature::{Feature, Features, Unit};
 pub use label::{

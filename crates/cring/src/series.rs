@@ -5,7 +5,7 @@
 //! unsigned with directions in a bitmap, because an IP packet of 65,535 bytes exceeds a signed
 //! 16-bit number.
 
-use crate::{Feature, Features};
+use crate::{Feature, Features, LOCAL};
 
 /// Maximum elements of a series.
 pub const K_MAX: usize = 32;
@@ -34,7 +34,10 @@ pub struct Series {
     /// Destination port of the flow's first packet: the server's. 0 if the flow began mid-stream
     /// and the server is unknown.
     pub server_port: u16,
+    has_local: bool,
     words: [u16; SERIES_WORDS_MAX],
+    /// Valid if `has_local`.
+    local: [f32; LOCAL],
 }
 
 impl Series {
@@ -48,8 +51,8 @@ impl Series {
         series
     }
 
-    /// Becomes a series of `k` elements with these features. The caller sets numbers and
-    /// directions; the task stays.
+    /// Becomes a series of `k` elements with these features, without local context. The caller sets
+    /// numbers and directions; the task stays.
     ///
     /// # Panics
     /// `k` exceeds [`K_MAX`].
@@ -57,6 +60,20 @@ impl Series {
     pub fn begin(&mut self, protocol: u8, k: usize, features: Features) {
         assert!(k <= K_MAX, "a series has at most {K_MAX} elements, not {k}");
         (self.protocol, self.k, self.features) = (protocol, k as u8, features);
+        self.has_local = false;
+    }
+
+    /// What the memory of servers says, for the contexts that are
+    /// [local](crate::Context::is_local), in their order.
+    #[inline]
+    pub fn local(&self) -> Option<&[f32; LOCAL]> {
+        self.has_local.then_some(&self.local)
+    }
+
+    /// Sets [`Self::local`].
+    #[inline]
+    pub fn set_local(&mut self, local: &[f32; LOCAL]) {
+        (self.has_local, self.local) = (true, *local);
     }
 
     /// Number of elements, at most [`K_MAX`].
@@ -148,6 +165,9 @@ impl Series {
         self.begin(other.protocol, other.k(), other.features);
         (self.task, self.directions) = (other.task, other.directions);
         self.server_port = other.server_port;
+        if let Some(local) = other.local() {
+            self.set_local(local);
+        }
         let (into, _) = self.words.as_chunks_mut::<COPIED_WORDS>();
         let (from, _) = other.words.as_chunks::<COPIED_WORDS>();
         let chunks = other.words_used().div_ceil(COPIED_WORDS);
@@ -186,7 +206,9 @@ impl Default for Series {
             task: 0,
             directions: 0,
             server_port: 0,
+            has_local: false,
             words: [0; SERIES_WORDS_MAX],
+            local: [0.0; LOCAL],
         }
     }
 }
@@ -198,7 +220,11 @@ impl PartialEq for Series {
             let &Series { protocol, k, features, task, directions, server_port, .. } = series;
             (protocol, k, features, task, directions, server_port)
         };
-        header(self) == header(other) && self.words() == other.words()
+        // By bits, so that equality is total.
+        let local = |series: &Series| series.local().map(|local| local.map(f32::to_bits));
+        header(self) == header(other)
+            && local(self) == local(other)
+            && self.words() == other.words()
     }
 }
 
@@ -214,6 +240,7 @@ impl std::fmt::Debug for Series {
             .field("directions", &self.directions)
             .field("server_port", &self.server_port)
             .field("words", &self.words())
+            .field("local", &self.local())
             .finish()
     }
 }
@@ -221,6 +248,7 @@ impl std::fmt::Debug for Series {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Context, NOTHING_KNOWN};
 
     #[test]
     fn a_reverse_packet_is_negative() {
@@ -275,5 +303,14 @@ mod tests {
         copy.copy_from(&series);
         assert_eq!(copy, series);
         assert_eq!(copy.words(), [60, 52, 2, 18]);
+        let values = |series: &Series| Context::ALL.map(|it| it.value(series));
+        assert_eq!(values(&copy)[2..], NOTHING_KNOWN);
+        series.set_local(&[1.5, 2.0, 3.0, 4.0, 5.0]);
+        assert_ne!(copy, series);
+        copy.copy_from(&series);
+        assert_eq!(copy, series);
+        assert_eq!(values(&copy), [6.0, 0.0, 1.5, 2.0, 3.0, 4.0, 5.0]);
+        copy.copy_from(&Series::new(6, 1, Features::LENGTHS));
+        assert_eq!(copy.local(), None);
     }
 }

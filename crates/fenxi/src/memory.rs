@@ -36,7 +36,8 @@ impl Need {
         let rings = layout.rings().len() * tasks.len();
         let slots = rings as u64 * instances * config.ring.slots as u64;
         let (series, bounds) = (OpenTask::series(tasks), config.behaviour.in_use());
-        let table = table_bytes(flow.max_flows, flow.buckets, &series, bounds) as u64;
+        let servers = OpenTask::servers(config, tasks);
+        let table = table_bytes(flow.max_flows, flow.buckets, &series, bounds, servers) as u64;
         Need {
             tables: flow_managers * table,
             rings: flow_managers * receive + slots * SLOT_BYTES,

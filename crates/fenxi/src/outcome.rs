@@ -87,7 +87,8 @@ impl Table {
         let flow = &config.flow;
         let series = OpenTask::series(tasks);
         let bounds = config.behaviour.in_use();
-        let bytes = flowmgr::table_bytes(flow.max_flows, flow.buckets, &series, bounds);
+        let servers = OpenTask::servers(config, tasks);
+        let bytes = flowmgr::table_bytes(flow.max_flows, flow.buckets, &series, bounds, servers);
         let pages = managers.iter().map(|(_, manager)| manager.pages());
         Table {
             max_flows: flow.max_flows * managers.len(),

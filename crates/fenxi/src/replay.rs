@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::Config;
+use dataplane::bundle::local_context;
 use dataplane::clock::{Clock, Pace};
 use dataplane::egress::{Egress, TaggedWriter};
 use dataplane::flow_worker::Limits;
@@ -55,6 +56,7 @@ pub fn run(config: &Config, args: &ReplayArgs) -> Result<RunOutcome, Failure> {
     let cores = Cores::from_config(config);
     cores.check()?;
     let workers = config.pipeline.instances * config.pipeline.layout.flow_managers;
+    check_servers(&tasks, workers)?;
     let (run, events) = Run::new(workers, 0);
     let run = Arc::new(run);
     let source = Source::open(args, run.clone())?;
@@ -143,6 +145,21 @@ pub fn run(config: &Config, args: &ReplayArgs) -> Result<RunOutcome, Failure> {
     outcome.sinks = sinks.reports();
     outcome.add_failures(failures.into_iter().filter_map(Result::err));
     Ok(outcome)
+}
+
+/// Each flow manager has a memory of servers of its own, so what models are told would depend on
+/// the layout.
+fn check_servers(tasks: &[OpenTask], workers: usize) -> Result<(), Failure> {
+    let local = tasks.iter().find_map(|task| local_context(&task.bundle));
+    match local {
+        Some(number) if workers > 1 => Err(Failure::config(format!(
+            "pipeline.layout: a replay has one flow manager where a model reads {}, because each \
+             manager remembers only servers of its own flows; set pipeline.layout = \"1:1:1\" and \
+             pipeline.instances = 1",
+            number.name()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses `--write` with several flow workers: the order of their packets would not be

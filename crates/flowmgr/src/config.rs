@@ -28,6 +28,9 @@ pub const OTHERS_MAX: usize = TASKS_MAX - 1;
 /// The most buckets of a table, of eight flows each: twice what [`MAX_FLOWS_MAX`] flows need.
 pub const BUCKETS_MAX: usize = 1 << 24;
 
+/// The most cells of the memory of servers: 2 GiB.
+pub const SERVERS_MAX: usize = 1 << 26;
+
 /// From when on a label counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -68,6 +71,9 @@ pub struct Config {
     pub expects_counts: bool,
     /// Where behaviours of flows begin and end; `None`: flows have none, which costs nothing.
     pub behaviour: Option<Bounds>,
+    /// Cells of the memory of servers, for tasks that read local context; `None`: there is none,
+    /// which costs nothing.
+    pub servers: Option<usize>,
 }
 
 /// Of which flows the records have the series: of none, of all, or of a share that does not depend
@@ -178,7 +184,10 @@ impl Config {
         in_range("buckets", buckets as u64, holds, range)?;
         let bulk_bytes = self.behaviour.map_or(1, |bounds| bounds.bulk_bytes);
         let holds = (1..=Bounds::BULK_BYTES_MAX).contains(&bulk_bytes);
-        in_range("bulk_bytes", bulk_bytes.into(), holds, "1 to 2^24 - 1")
+        in_range("bulk_bytes", bulk_bytes.into(), holds, "1 to 2^24 - 1")?;
+        let cells = self.servers.unwrap_or(1);
+        let holds = (1..=SERVERS_MAX).contains(&cells);
+        in_range("servers", cells as u64, holds, "1 to 2^26")
     }
 
     /// A task comes only after other tasks, and no cycle leads back to it.

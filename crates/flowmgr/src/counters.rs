@@ -6,6 +6,7 @@ use crate::behaviour::Behaviour;
 use crate::key::{KIND_UDP, KIND_V6};
 use crate::record::EndReason;
 use crate::scores::TaskScores;
+use crate::servers::ServerCounters;
 use crate::task_config::TaskConfig;
 use crate::verdict::Verdicts;
 
@@ -100,6 +101,8 @@ counters! {
         pub depths: Vec<DepthCounters>,
         /// By task; empty where no task's classes are bands.
         pub scores: Vec<TaskScores>,
+        /// What the memory of servers counts.
+        pub servers: ServerCounters,
     }
 }
 

@@ -15,6 +15,7 @@ use crate::ids::DepthId;
 use crate::key::Key;
 use crate::outbox::{Outbox, SPARE_ENTRIES};
 use crate::record::{EndReason, FlowName};
+use crate::servers::Servers;
 use crate::settings::Settings;
 use crate::table::{Occupant, Place, Table};
 use crate::wire::{Headers, TCP_FIN, TCP_RST};
@@ -31,6 +32,8 @@ pub(crate) struct Flows {
     pub active: ActiveTimeout,
     pub outbox: Outbox,
     pub counters: Counters,
+    /// What is known of servers; a part that is told at once when a flow leaves the table.
+    pub servers: Option<Servers>,
     pub effect: Effect,
     /// The stamp of an entry whose action was looked up by the policy in force.
     pub policy: PolicyStamp,
@@ -69,6 +72,7 @@ impl Flows {
             active: ActiveTimeout::new(config.settings.active_timeout_s),
             outbox: Outbox::new(config.effect, slots),
             counters,
+            servers: Servers::new(config, entries)?,
             effect: config.effect,
             policy: PolicyStamp::FIRST,
             position: 0,
@@ -230,6 +234,13 @@ impl Flows {
             true => self.end_reason(index, reason),
             false => reason,
         };
+        self.leave(occupant, reason, now_us);
+    }
+
+    fn leave(&mut self, occupant: Occupant, reason: EndReason, now_us: i64) {
+        if let Some(servers) = &mut self.servers {
+            servers.leave(&self.entries, occupant.index);
+        }
         self.outbox.end(occupant, reason, self.position, now_us);
     }
 
@@ -308,7 +319,7 @@ impl Flows {
         self.alive = 0;
         for (_, occupant, reason) in left {
             let reason = self.end_reason(occupant.index, reason);
-            self.outbox.end(occupant, reason, self.position, now_us);
+            self.leave(occupant, reason, now_us);
         }
     }
 

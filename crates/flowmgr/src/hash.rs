@@ -71,7 +71,7 @@ fn keyed(secret: &[u64; 5], key: &Key) -> u64 {
 }
 
 #[inline]
-fn fold(a: u64, b: u64) -> u64 {
+pub(crate) fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
 }
@@ -84,7 +84,7 @@ fn fold_address(words: [u64; 2]) -> u32 {
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): spreads a seed over the secret words.
-fn split_mix(state: &mut u64) -> u64 {
+pub(crate) fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

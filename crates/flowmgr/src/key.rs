@@ -80,6 +80,16 @@ impl Key {
         if from_low { (low, high) } else { (high, low) }
     }
 
+    /// Address and port of the destination of a packet that goes from the low end to the high one
+    /// (`from_low`), or back; whether the address is one of IPv6.
+    pub(crate) fn destination(&self, from_low: bool) -> ([u64; 2], u16, bool) {
+        let (address, port) = match from_low {
+            true => (self.high, self.ports as u16),
+            false => (self.low, (self.ports >> 16) as u16),
+        };
+        (address, port, self.kind & KIND_V6 != 0)
+    }
+
     fn address(&self, words: [u64; 2]) -> IpAddr {
         if self.kind & KIND_V6 != 0 {
             let bits = u128::from(words[0]) << 64 | u128::from(words[1]);

@@ -14,7 +14,7 @@
 //! | `entry` | the data array: hot line, cold line, label words |
 //! | `expiry` | time, timeouts and the sweep |
 //! | [`part`] | what is kept of a flow in addition to its entry, and when it is called |
-//! | `series`, `labels`, `rules`, `behaviour` | the parts; `manager::counted` is one, too |
+//! | `series`, `labels`, `rules`, `behaviour`, `servers` | parts; `manager::counted` is one, too |
 //! | `memory`, `prefetch`, `tags` | huge pages, prefetching, vector instructions |
 //! | `task_config`, `tasks` | what the tasks ask at which depths, and when a series is due |
 //! | `target`, `scores` | classes that are bands of what flows will do, and how they held |
@@ -57,6 +57,7 @@ mod rss;
 mod rules;
 mod scores;
 mod series;
+mod servers;
 mod settings;
 mod table;
 pub mod tag;
@@ -73,7 +74,7 @@ pub use bare_table::BareTable;
 pub use behaviour::{BEHAVIOUR_BYTES, Behaviour, Bounds};
 pub use config::{
     BUCKETS_MAX, BURST_MAX, CLOSED_TIMEOUT_S, Config, ConfigError, DEPTHS_MAX, Effect,
-    MAX_FLOWS_MAX, OTHERS_MAX, SeriesShare, TIMEOUT_S_MAX,
+    MAX_FLOWS_MAX, OTHERS_MAX, SERVERS_MAX, SeriesShare, TIMEOUT_S_MAX,
 };
 pub use counters::{
     BehaviourCounters, Counters, DepthCounters, Evictions, ExpiryLag, FlowsBegun, Merged, Volume,
@@ -93,21 +94,26 @@ pub use part::{First, Part, Seen};
 pub use rss::Rss;
 pub use rules::{RULES_MAX, RuleAnswer, RuleMemory, RuleQuestion, RulesChange, renewed_max};
 pub use scores::{ModelScore, Score, TaskScores};
+pub use servers::{CELL_BYTES, ServerCounters};
 pub use settings::Settings;
 pub use target::{Target, TargetOf};
 pub use task_config::{DepthConfig, PortLabel, TaskConfig};
 pub use wire::Gso;
 
-/// Bytes that a table takes for these tasks and for behaviours, if there are any, without the
-/// memory for `record_series`.
+/// Bytes that a table takes for these tasks, for behaviours and for a memory of this many servers,
+/// if there are any, without the memory for `record_series`.
 pub fn table_bytes(
     max_flows: usize,
     buckets: usize,
     tasks: &[TaskConfig],
     behaviour: Option<Bounds>,
+    servers: Option<usize>,
 ) -> usize {
     let behaviours = behaviour.map_or(0, |_| BEHAVIOUR_BYTES);
-    max_flows * (bytes_per_flow(tasks) + behaviours) + buckets * 64
+    let of_servers = servers.map_or(0, |_| servers::FLOW_BYTES);
+    max_flows * (bytes_per_flow(tasks) + behaviours + of_servers)
+        + servers.map_or(0, |cells| cells.next_power_of_two() * CELL_BYTES)
+        + buckets * 64
 }
 
 /// Bytes of memory per flow that the table may hold, without its behaviour, its share of the
@@ -140,7 +146,7 @@ mod tests {
         assert_eq!(super::bytes_per_flow(&tasks), 64 + 64 + 32 + 8 + 4);
         assert_eq!(super::bytes_per_flow(&tasks), 172);
         // 4 Mi flows with a quarter as many buckets.
-        let mib = super::table_bytes(1 << 22, 1 << 20, &tasks, None) >> 20;
+        let mib = super::table_bytes(1 << 22, 1 << 20, &tasks, None, None) >> 20;
         assert_eq!(mib, 752);
         // Five depths, as the shipped model has.
         let depth = |k| super::DepthConfig { k, ..tasks[0].depths[0] };

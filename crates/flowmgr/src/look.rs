@@ -142,6 +142,13 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
+    /// Adds what the memory of servers said when the flow began.
+    fn set_local(&self, index: u32, series: &mut Series) {
+        if let Some(servers) = &self.flows.servers {
+            series.set_local(servers.known(index));
+        }
+    }
+
     /// Reads flows from hashed bucket `from` on, about `most` of them, at most as many as `rows`
     /// has room for. Returns the bucket to go on from; `None` at the table's end.
     pub fn read_flows(&self, from: u32, most: usize, rows: &mut Vec<FlowLook>) -> Option<u32> {
@@ -194,6 +201,7 @@ impl View<'_> {
             true => 0,
             false => look.flow.destination.1,
         };
+        self.set_local(index, &mut series);
         let mut answers = [None; DEPTHS_MAX];
         let others = self.other_tasks(index, look.flow.protocol);
         if self.rules.is_labelled(index) {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use cring::{Source, TASKS_MAX, Unit};
+use cring::{LOCAL, Source, TASKS_MAX, Unit};
 
 use crate::behaviour::Behaviour;
 use crate::entry::Counts;
@@ -150,7 +150,7 @@ pub struct LabelRecord {
 }
 
 /// A flow ended, or goes on after an active timeout.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct FlowRecord {
     /// The flow.
     pub flow: FlowName,
@@ -200,7 +200,7 @@ impl FlowRecord {
 
 /// The series of a flow, as far as it was collected: elements of the first task's unit, with all
 /// features that a task of that unit asks for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SeriesRecord {
     /// What its elements are.
     pub unit: Unit,
@@ -214,6 +214,8 @@ pub struct SeriesRecord {
     pub inter_arrivals_us: Option<Vec<u32>>,
     /// TCP flags, if collected.
     pub tcp_flags: Option<Vec<u16>>,
+    /// What the memory of servers said when the flow began, if there is one.
+    pub local: Option<[f32; LOCAL]>,
 }
 
 impl SeriesRecord {
@@ -232,7 +234,7 @@ impl SeriesRecord {
 
 /// Any record of a flow.
 #[expect(clippy::large_enum_variant, reason = "most records are of flows")]
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Record {
     /// It got its label.
     Label(LabelRecord),

@@ -74,6 +74,7 @@ impl World {
             flow_id_step: 1,
             inside: flowmgr::Inside::default(),
             expects_counts,
+            servers: None,
             behaviour: Some(Bounds {
                 bulk_bytes: 1000,
                 small_bytes: 300,

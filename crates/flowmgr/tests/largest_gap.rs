@@ -65,6 +65,7 @@ fn config() -> Config {
         flow_id_step: 1,
         expects_counts: false,
         behaviour: None,
+        servers: None,
     }
 }
 

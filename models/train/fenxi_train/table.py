@@ -15,7 +15,7 @@ import sys
 import numpy as np
 
 from .errors import NO_INPUT, Refusal, in_line
-from .inputs import ACK, LENGTH_MAX, SYN, TCP, TIME_MAX, UDP
+from .inputs import ACK, LENGTH_MAX, LOCAL, SYN, TCP, TIME_MAX, UDP
 
 LENGTH_LIMIT = 262_144  # no capture holds a longer packet
 TIME_LIMIT = 2**53
@@ -260,8 +260,17 @@ def context(table, input, hidden=None):
     for i in range(len(table.rows)):
         values = {"protocol": protocol(table, i)}
         values["server_port"] = 0 if hidden[i] else whole(table, i, "dport", 0, 65_535)
+        values.update({name: known_of_server(table, i, name) for name in input.context if name in LOCAL})
         made[i] = [values[name] for name in input.context]
     return made
+
+
+def known_of_server(table, i, name):
+    """A number of the memory of servers, from the column of this name."""
+    try:
+        return float(table.rows[i][name])
+    except (KeyError, ValueError):
+        raise table.refuse(i, f"{name}: no number; a column of this name has what was known of the server") from None
 
 
 def midstream(table):

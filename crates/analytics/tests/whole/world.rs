@@ -90,6 +90,7 @@ fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
         inside: flowmgr::Inside::default(),
         expects_counts: false,
         // A few packets are bulk.
+        servers: None,
         behaviour: Some(flowmgr::Bounds {
             bulk_bytes: 500,
             small_bytes: 300,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cring::K_MAX;
-use flowmgr::{BUCKETS_MAX, Bounds, CLOSED_TIMEOUT_S, MAX_FLOWS_MAX};
+use flowmgr::{BUCKETS_MAX, Bounds, CLOSED_TIMEOUT_S, MAX_FLOWS_MAX, SERVERS_MAX};
 
 use crate::kind::{Kind, integer, seconds_in};
 use crate::origin::Origin;
@@ -112,6 +112,16 @@ words! {
         /// By the paper's `rss ^ src ^ dst`.
         Fenxi = "fenxi",
     }
+}
+
+section! {
+    /// The memory of servers: what their flows weighed.
+    pub struct Servers = One "servers";
+
+    /// cells of 32 bytes, for each flow manager, and 32 bytes per flow; a server takes one or two.
+    /// Kept only if a model reads local context (docs/model.md), in memory, under hashes instead
+    /// of addresses; 0: never, and such a model is refused
+    entries: usize = restart "entries", integer(0, SERVERS_MAX as i64), "262144", "cells";
 }
 
 section! {

@@ -219,6 +219,20 @@ pub fn context(bundle: &Bundle) -> Vec<Context> {
     names.filter_map(context).collect()
 }
 
+/// The first number that the model wants of the memory of servers, if it wants one.
+pub fn local_context(bundle: &Bundle) -> Option<Context> {
+    context(bundle).into_iter().find(|number| number.is_local())
+}
+
+/// Cells of the memory of servers in each flow manager; `None` where no model reads it.
+pub fn servers<'a>(
+    config: &Config,
+    bundles: impl IntoIterator<Item = &'a Bundle>,
+) -> Option<usize> {
+    let is_read = bundles.into_iter().any(|bundle| local_context(bundle).is_some());
+    is_read.then_some(config.servers.entries)
+}
+
 /// The bundle's features, in the order of its model's channels. A bundle names only features that
 /// are in [`accel::FEATURES`], and a test compares that list with [`Feature::ALL`].
 pub fn features(bundle: &Bundle) -> Vec<Feature> {
@@ -296,6 +310,7 @@ mod tests {
         assert_eq!(Unit::ALL.map(Unit::name), accel::UNITS);
         assert_eq!(Unit::default().name(), accel::UNITS[0]);
         assert_eq!(TargetOf::ALL.map(TargetOf::name), accel::TARGETS);
+        assert_eq!(Context::ALL.map(Context::name), accel::CONTEXT);
     }
 
     #[test]

@@ -335,6 +335,7 @@ pub fn flow_config(
         flow_id_step: (pipeline.instances * pipeline.layout.flow_managers) as u64,
         expects_counts: options.effect == Effect::Arrival && config.io.capture != Capture::All,
         behaviour: config.behaviour.in_use(),
+        servers: OpenTask::servers(config, tasks),
     })
 }
 

@@ -12,7 +12,7 @@ use config::when::{Choice, Needed, Term, shortened};
 use policy::{Label, listed};
 
 use crate::Error;
-use crate::opening::bundle::labels;
+use crate::opening::bundle::{labels, local_context};
 
 #[cfg(test)]
 mod tests;
@@ -24,6 +24,7 @@ mod tests;
 /// have all labels that a task waits for.
 pub fn check_tasks(config: &Config, bundles: &[Bundle]) -> Result<(), Error> {
     check_depths(config, bundles)?;
+    check_servers(config, bundles)?;
     for number in 0..config.tasks.len() {
         check_when(config, number, bundles)?;
         if let (Some(bundle), true) = (bundles.get(number), number > 0) {
@@ -32,6 +33,20 @@ pub fn check_tasks(config: &Config, bundles: &[Bundle]) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Local context comes from the memory of servers, which may be off.
+fn check_servers(config: &Config, bundles: &[Bundle]) -> Result<(), Error> {
+    let asked = bundles
+        .iter()
+        .find_map(|bundle| local_context(bundle).map(|number| (bundle.name(), number.name())));
+    match asked {
+        Some((model, number)) if config.servers.entries == 0 => Err(Error::config(format!(
+            "servers.entries = 0: the model {model} reads {number}, which the memory of servers \
+             gives; leave servers.entries out, or take another model"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Each depth is an answer that a flow manager waits for.

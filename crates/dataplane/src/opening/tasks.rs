@@ -15,7 +15,8 @@ use policy::Label;
 
 use crate::Error;
 use crate::opening::bundle::{
-    classes, dscp_by_class, find_bundle, labels, open_bundle, open_bundles, target, task_config,
+    classes, dscp_by_class, find_bundle, labels, open_bundle, open_bundles, servers, target,
+    task_config,
 };
 use crate::opening::devices::for_model;
 use crate::opening::task_check::{check_tasks, names};
@@ -111,6 +112,11 @@ impl OpenTask {
     /// What flow managers collect for all tasks.
     pub fn series(tasks: &[OpenTask]) -> Vec<TaskConfig> {
         tasks.iter().map(|task| task.series.clone()).collect()
+    }
+
+    /// Cells of the memory of servers in each flow manager; `None` where no task reads it.
+    pub fn servers(config: &Config, tasks: &[OpenTask]) -> Option<usize> {
+        servers(config, tasks.iter().map(|task| &task.bundle))
     }
 
     /// The classes of each task, with their taxonomies.

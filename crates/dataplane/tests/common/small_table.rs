@@ -27,5 +27,6 @@ pub fn config(max_flows: usize) -> Config {
         inside: flowmgr::Inside::default(),
         expects_counts: false,
         behaviour: None,
+        servers: None,
     }
 }

@@ -220,8 +220,13 @@ fn recorded_outcome(
         devices_why: Vec::new(),
         table: Table {
             max_flows: flow.max_flows * workers,
-            bytes: flowmgr::table_bytes(flow.max_flows, flow.buckets, &flow.tasks, flow.behaviour)
-                * workers,
+            bytes: flowmgr::table_bytes(
+                flow.max_flows,
+                flow.buckets,
+                &flow.tasks,
+                flow.behaviour,
+                flow.servers,
+            ) * workers,
             pages: replayed.pages,
         },
         bytes: replayed.bytes,

@@ -212,6 +212,16 @@ static CATALOGUE: &[Row] = &[
         "Labels given to flows, by label, counted when they are given.",
         |view| task_labels(view, |flows| &flows.labels_given)),
 
+    metric(G, "fenxi_server_cells", "cells", &["pipeline"],
+        "Cells of the memory of servers in use; 0 where no model reads it.",
+        |view| sums(view, |sums| sums.flows.counters.servers.cells)),
+    metric(C, "fenxi_server_cells_evicted_total", "cells", &["pipeline"],
+        "Cells of the memory of servers that made room for others; see servers.entries.",
+        |view| sums(view, |sums| sums.flows.counters.servers.evicted)),
+    metric(C, "fenxi_flows_to_unknown_servers_total", "flows", &["pipeline"],
+        "Flows that began to a server of which no ended flow is remembered.",
+        |view| sums(view, |sums| sums.flows.counters.servers.unknown)),
+
     metric(C, "fenxi_band_flows_total", "flows", &["pipeline", "task", "label", "true_label"],
         "Ended flows that a task of bands gave one in time, by it and the true one.",
         |view| scores(view, |score, &[pipeline, task], names| {

@@ -4,8 +4,8 @@
 
 use accel::Bundle;
 use config::Config;
-use cring::{Feature, Features, Unit, in_words};
-use dataplane::bundle::{dscp_by_class, labels, thresholds};
+use cring::{Context, Feature, Features, Unit, in_words};
+use dataplane::bundle::{dscp_by_class, labels, local_context, thresholds};
 use dataplane::tasks::OpenTask;
 use flowmgr::{PortLabel, SeriesShare};
 use packetio::{KernelDepth, KernelLabels, KernelMarks, KernelPort};
@@ -42,6 +42,7 @@ fn why_not(config: &Config, tasks: &[OpenTask]) -> Option<String> {
         return Some(format!("there are {} tasks, and it asks one model", tasks.len()));
     };
     let (name, series, labels) = (&task.name, &task.series, task.bundle.labels().len());
+    let local = local_context(&task.bundle);
     let first = config.tasks.first();
     let mut devices = task.config.accel.devices.iter();
     let other = devices.find(|device| !device.provider.answers_at_once);
@@ -62,6 +63,13 @@ fn why_not(config: &Config, tasks: &[OpenTask]) -> Option<String> {
         (
             series.k_max() > ELEMENTS_MAX,
             format!("the model reads {} packets, and it keeps {ELEMENTS_MAX}", series.k_max()),
+        ),
+        (
+            local.is_some(),
+            format!(
+                "the model reads {}, which the memory of servers gives, and it has none",
+                local.map_or("", Context::name)
+            ),
         ),
         (
             labels > CLASSES_MAX,

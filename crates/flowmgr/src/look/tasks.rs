@@ -76,6 +76,7 @@ impl View<'_> {
             true => 0,
             false => port,
         };
+        self.set_local(index, &mut series);
         let mut answers = [None; DEPTHS_MAX];
         for (depth, answer) in task.asked_depths().zip(&mut answers) {
             let k = self.labels.tasks.k(depth) as u8;

@@ -68,6 +68,10 @@ impl<P: Part> Settling<'_, P> {
             self.emit_labels_out_of_order();
         }
         each_part!(self.walk, settle());
+        let flows = &mut self.walk.flows;
+        if let Some(servers) = &flows.servers {
+            flows.counters.servers = servers.counters();
+        }
         settled
     }
 
@@ -309,6 +313,7 @@ impl<P: Part> Settling<'_, P> {
             payloads: numbers(Feature::PayloadLength),
             inter_arrivals_us: has_times.then(|| series.inter_arrivals_us().collect()),
             tcp_flags: numbers(Feature::TcpFlags),
+            local: self.walk.flows.servers.as_ref().map(|servers| *servers.known(index)),
         })
     }
 

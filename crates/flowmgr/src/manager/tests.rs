@@ -13,6 +13,7 @@ mod midstream;
 mod ports;
 mod ports_first;
 mod rules;
+mod servers;
 mod settings;
 mod tasks;
 mod truths;
@@ -66,6 +67,7 @@ fn config() -> Config {
         inside: crate::Inside::default(),
         expects_counts: false,
         behaviour: None,
+        servers: None,
     }
 }
 

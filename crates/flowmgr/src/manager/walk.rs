@@ -33,6 +33,7 @@ macro_rules! each_part {
         $walk.rules.$call($($argument),*);
         $walk.counted.$call($($argument),*);
         $walk.behaviours.$call($($argument),*);
+        $walk.flows.servers.$call($($argument),*);
         $walk.more.$call($($argument),*);
     };
 }

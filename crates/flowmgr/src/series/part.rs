@@ -1,6 +1,6 @@
 //! Series of flows: a part of a flow. They are collected in the store and leave by the rings.
 
-use cring::{FlowRef, Label, Producer, Slot};
+use cring::{FlowRef, LOCAL, Label, Producer, Slot};
 
 use super::SeriesStore;
 use crate::config::{Effect, SeriesShare};
@@ -134,6 +134,8 @@ struct Asked<'a> {
     protocol: u8,
     /// 0 where it is not known, or must not be told.
     server_port: u16,
+    /// What the memory of servers says.
+    local: Option<[f32; LOCAL]>,
 }
 
 impl<'a> Asked<'a> {
@@ -157,7 +159,8 @@ impl<'a> Asked<'a> {
             true => 0,
             false => port,
         };
-        Asked { arrival, depth, flow, protocol: key.protocol(), server_port }
+        let local = flows.servers.as_ref().map(|servers| *servers.known(index));
+        Asked { arrival, depth, flow, protocol: key.protocol(), server_port, local }
     }
 
     fn write(&self, store: &SeriesStore, tasks: &Tasks, slot: &mut Slot) {
@@ -172,5 +175,8 @@ impl<'a> Asked<'a> {
         slot.emitted_ns = self.arrival.now_ns;
         (slot.series.task, slot.series.server_port) = (self.depth.0, self.server_port);
         store.read(index, asks, self.protocol, &mut slot.series);
+        if let Some(local) = &self.local {
+            slot.series.set_local(local);
+        }
     }
 }

@@ -38,6 +38,7 @@ pub struct FlowConfigForm {
     expects_counts: bool,
     #[serde(with = "behaviour")]
     behaviour: Option<Bounds>,
+    servers: Option<usize>,
 }
 
 /// Only live runs are recorded.

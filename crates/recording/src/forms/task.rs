@@ -56,6 +56,11 @@ list!(contexts, Context, "ContextForm");
 enum ContextForm {
     Protocol,
     ServerPort,
+    ServerVolume,
+    ServerLogVolume,
+    ServerDuration,
+    ServerFlows,
+    ServerGap,
 }
 
 #[derive(Serialize, Deserialize)]

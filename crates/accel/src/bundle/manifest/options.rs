@@ -9,7 +9,15 @@ use super::{LabelInfo, Problem, Tensor, UNKNOWN, check_range, check_text, refuse
 
 /// Names of the numbers of a flow as a whole that a bundle may ask for. They are the row of a
 /// second input.
-pub const CONTEXT: [&str; 2] = ["protocol", "server_port"];
+pub const CONTEXT: [&str; 7] = [
+    "protocol",
+    "server_port",
+    "server_volume",
+    "server_log_volume",
+    "server_duration",
+    "server_flows",
+    "server_gap",
+];
 
 /// The most depths a bundle may have.
 const DEPTHS_MAX: usize = 6;

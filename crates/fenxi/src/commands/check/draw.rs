@@ -6,13 +6,13 @@ use std::time::Duration;
 use accel::Bundle;
 use analytics::Policy;
 use cring::Unit;
-use flowmgr::{TaskConfig, table_bytes};
+use flowmgr::table_bytes;
 
 use config::Config;
 use config::checked::{self, Capture, DeviceThread, IoMode, MarkAs};
 use config::layout::SessionPlace;
 use config::origin::Origin;
-use dataplane::bundle::task_config;
+use dataplane::bundle::{servers, task_config};
 use dataplane::label_map::{LabelEffect, LabelMap};
 use dataplane::placement::{Cores, Role, Thread};
 
@@ -34,7 +34,10 @@ pub fn page(
     let model =
         format!("{} {} ({} classes)", bundle.name(), bundle.version(), bundle.labels().len());
     let series: Vec<_> = bundles.iter().map(task_config).collect();
-    let pipeline = draw(config, bundle, &series, map, &model, is_deep);
+    let (bounds, servers) = (config.behaviour.in_use(), servers(config, bundles));
+    let flow = &config.flow;
+    let bytes = table_bytes(flow.max_flows, flow.buckets, &series, bounds, servers);
+    let pipeline = draw(config, (bundle, bytes), map, &model, is_deep);
     let first = effects(config, map, "");
     pipeline
         + &tasks::labelled(tasks)
@@ -59,14 +62,12 @@ fn effects_of_others(config: &Config, bundles: &[Bundle]) -> String {
 
 fn draw(
     config: &Config,
-    bundle: &Bundle,
-    series: &[TaskConfig],
+    (bundle, bytes): (&Bundle, usize),
     map: &LabelMap,
     model: &str,
     is_deep: bool,
 ) -> String {
     let flow = &config.flow;
-    let bytes = table_bytes(flow.max_flows, flow.buckets, series, config.behaviour.in_use());
     let layout = &config.pipeline.layout;
     let devices = config.accel.devices.iter();
     let devices: Vec<&str> = devices.map(|device| device.name.as_str()).collect();

@@ -5,6 +5,7 @@
 //! (`offsets_us`), and gaps between packets with hexadecimal flags (`iat_us`).
 
 use accel::Bundle;
+use cring::{Context, Series};
 
 use super::table::{Row, Table};
 use crate::exit::Failure;
@@ -60,7 +61,12 @@ impl Columns {
         let features: Vec<_> =
             bundle.features().iter().map(feature).collect::<Result<_, Failure>>()?;
         for name in bundle.context() {
-            let column = if name == "protocol" { "proto" } else { "dport" };
+            let column = match name.as_str() {
+                "protocol" => "proto",
+                "server_port" => "dport",
+                // The table has no servers: nothing is known of them.
+                _ => continue,
+            };
             if table.column(column).is_none() {
                 return Err(table.refuse_header(&format!(
                     "no column `{column}`, in which the model's context {name} would be; see \
@@ -164,8 +170,14 @@ impl Columns {
         let has_port = !is_named && !self.is_midstream(row)?;
         let number = |name: &String| match name.as_str() {
             "protocol" => Ok(f32::from(self.protocol(row)?)),
-            _ if has_port => Ok(f32::from(number::<u16>(row, "dport", self.server_port)?)),
-            _ => Ok(0.0),
+            "server_port" if has_port => {
+                Ok(f32::from(number::<u16>(row, "dport", self.server_port)?))
+            }
+            "server_port" => Ok(0.0),
+            _ => {
+                let local = Context::ALL.into_iter().find(|it| it.name() == name);
+                Ok(local.map_or(0.0, |it| it.value(&Series::default())))
+            }
         };
         self.context.iter().map(number).collect()
     }

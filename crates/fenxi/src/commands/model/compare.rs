@@ -246,6 +246,7 @@ fn flow_config(bundle: &Bundle) -> Config {
         inside: flowmgr::Inside::default(),
         expects_counts: false,
         behaviour: None,
+        servers: None,
     }
 }
 

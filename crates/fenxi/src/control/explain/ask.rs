@@ -6,7 +6,7 @@ use std::path::Path;
 use accel::{Bundle, Device};
 use config::Config;
 use cring::{Feature, Series};
-use dataplane::bundle::{context, features, open_bundle};
+use dataplane::bundle::{context, features, local_context, open_bundle};
 use dataplane::devices::for_model;
 use dataplane::session::session;
 
@@ -48,6 +48,9 @@ fn open(config: &Config, bundle: &Bundle) -> Result<Box<dyn Device>, String> {
 
 fn run(bundle: &Bundle, device: &mut dyn Device, series: &Series) -> Result<Vec<Vec<f32>>, String> {
     let features = features(bundle);
+    if local_context(bundle).is_some() && series.local().is_none() {
+        return Err("what the memory of servers said of the flow is not known any more".to_owned());
+    }
     let numbers: Vec<f32> = context(bundle).iter().map(|it| it.value(series)).collect();
     let mut all = Vec::new();
     for depth in bundle.depths() {

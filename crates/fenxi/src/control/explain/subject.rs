@@ -165,6 +165,9 @@ fn of_record(record: &SeriesRecord, protocol: u8, server_port: u16) -> Series {
     let k = record.lengths.len().min(cring::K_MAX);
     let mut series = Series::new(protocol, k, features);
     series.server_port = server_port;
+    if let Some(local) = &record.local {
+        series.set_local(local);
+    }
     for (at, length) in record.lengths.iter().take(k).enumerate() {
         series.set_signed(at, *length);
     }
@@ -198,6 +201,7 @@ mod tests {
             payloads: Some(vec![20, 1460, 0]),
             inter_arrivals_us: Some(vec![0, 10, 70_000]),
             tcp_flags: None,
+            local: Some([1.0, 2.0, 3.0, 4.0, 5.0]),
         };
         let flow = FlowName {
             flow_id: 1,
@@ -213,6 +217,7 @@ mod tests {
         assert_eq!(series.channel(Feature::PayloadLength), [20, 1460, 0]);
         assert!(series.channel(Feature::TcpFlags).is_empty());
         assert_eq!((series.server_port, series.protocol), (443, 6));
+        assert_eq!(series.local(), record.local.as_ref());
         assert_eq!(of_record(true).server_port, 0);
     }
 }

@@ -2,11 +2,13 @@
 
 use accel::Bundle;
 use config::Config;
-use dataplane::bundle::thresholds;
+use cring::Context;
+use dataplane::bundle::{local_context, thresholds};
 use flowmgr::Standing;
 use flowmgr::record::{DecidedBy, Decision, EndReason};
 
 use super::{Asked, Subject, class_name, port_first};
+use crate::figures::{counted, scaled};
 use crate::scores;
 
 /// Why the flow has its label or none, and what the user can do; the latter may be empty. `config`
@@ -98,6 +100,10 @@ fn labelled(
         Some(band) => format!("{}, {band}: {why}", class_name(bundle, decision.class)),
         None => why,
     };
+    let why = match server(subject, bundle) {
+        Some(server) => format!("{why}; {server}"),
+        None => why,
+    };
     let advice = match (is_unknown, is_sure) {
         (true, _) => {
             "`fenxi model bench` says how good the model is on your traffic; docs/train.md how to \
@@ -107,6 +113,21 @@ fn labelled(
         (false, true) => "",
     };
     (why, advice.to_owned())
+}
+
+/// What the memory of servers said when the flow began, if the model reads it.
+fn server(subject: &Subject, bundle: &Bundle) -> Option<String> {
+    local_context(bundle)?;
+    let series = subject.own.series.as_ref()?;
+    series.local()?;
+    let [log2, flows] = [Context::ServerVolume, Context::ServerFlows].map(|it| it.value(series));
+    if flows == 0.0 {
+        return Some("no earlier flow to this server was remembered".to_owned());
+    }
+    // The memory's logarithm is straight between powers of two.
+    let bytes = (1.0 + f64::from(log2.fract())) * f64::from(log2.floor()).exp2() - 1.0;
+    let (bytes, flows) = (scaled(bytes), counted(flows as u64, "flow"));
+    Some(format!("this server's flows weighed {bytes}B on average ({flows})"))
 }
 
 /// Why the model's answer is "unknown". The data path keeps its confidence; what the guess was, the

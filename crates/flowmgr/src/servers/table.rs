@@ -1,0 +1,185 @@
+//! A bounded table of cells, found by a keyed hash of what they are of. No address is kept.
+//!
+//! A set is four cache lines: one with the hashes of its eight cells, three with the cells; a look-
+//! up touches two. Which cell makes room is decided within the set, by *worth*: the log2 of the
+//! bytes that the cell's flows had, less one for each hour since it was last used. So a server of
+//! many or large flows stays for hours, one of small flows for minutes once others want its place.
+//!
+//! A newcomer takes the cell of least worth, but no cell worth [`BUSY`] or more unless its own flow
+//! was larger. So a flood of servers of which nothing is known only replaces cells of its own kind.
+
+use std::io;
+
+use super::ServerCounters;
+use crate::hash::{fold, split_mix};
+use crate::key::Key;
+use crate::memory::{Array, Zeroed};
+
+/// Later flows push out older ones: the weight of a cell, in flows, at most.
+pub(super) const FLOWS_MAX: f64 = 32.0;
+const WAYS: usize = 8;
+/// Bytes of a cell with its hash.
+pub const CELL_BYTES: usize = size_of::<Set>() / WAYS;
+/// The worth that protects a cell, log2 bytes: 1 MiB in the last hour, or 1 GiB ten hours ago.
+const BUSY: f32 = 20.0;
+/// The worth of a cell no flow of which has ended, log2 bytes: what an unknown flow weighs.
+const UNKNOWN: f32 = 12.0;
+/// Where no flow has begun yet.
+const NEVER: i64 = i64::MIN;
+
+/// Fading means of the flows that ended, and when the last one began.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Cell {
+    /// µs; [`NEVER`] before the first.
+    begun_us: i64,
+    /// Bytes, log2 of the bytes, log2 of the duration in µs.
+    means: [f32; 3],
+    /// Up to [`FLOWS_MAX`].
+    flows: u8,
+    /// Minute of flow time when it was last used, wrapping.
+    minute: u16,
+}
+
+/// Cells that share a place.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+struct Set {
+    /// 0: no cell.
+    hashes: [u64; WAYS],
+    cells: [Cell; WAYS],
+}
+
+const _: () = assert!(size_of::<Set>() == 256 && CELL_BYTES == 32);
+
+#[expect(unsafe_code, reason = "a promise about a type of numbers")]
+mod zeroed {
+    // SAFETY: integers and floats only.
+    unsafe impl super::Zeroed for super::Set {}
+}
+
+impl Cell {
+    pub const NEW: Cell = Cell { begun_us: NEVER, means: [0.0; 3], flows: 0, minute: 0 };
+
+    pub fn flows(&self) -> f64 {
+        f64::from(self.flows)
+    }
+
+    pub fn means(&self) -> [f64; 3] {
+        self.means.map(f64::from)
+    }
+
+    /// Counts a flow that has ended.
+    pub fn add(&mut self, numbers: [f64; 3]) {
+        let flows = (self.flows() + 1.0).min(FLOWS_MAX);
+        for (mean, x) in self.means.iter_mut().zip(numbers) {
+            let before = f64::from(*mean);
+            *mean = (before + (x - before) / flows) as f32;
+        }
+        self.flows = flows as u8;
+    }
+
+    /// Notes that a flow begins; µs since the one before, if there was one.
+    pub fn begin(&mut self, now_us: i64) -> Option<i64> {
+        let before = std::mem::replace(&mut self.begun_us, now_us);
+        (before != NEVER).then(|| now_us.saturating_sub(before))
+    }
+
+    fn worth(&self, minute: u16) -> f32 {
+        let bytes = match self.flows {
+            0 => UNKNOWN,
+            flows => super::log2((f32::from(flows) * self.means[0]) as u64) as f32,
+        };
+        // Below 0 if time has stepped back.
+        let minutes = minute.wrapping_sub(self.minute).cast_signed().max(0);
+        bytes - f32::from(minutes) / 60.0
+    }
+}
+
+/// The hashes of a flow's cells, the widest first.
+pub(super) type Hashes = [u64; 3];
+
+/// Cells by their hashes.
+pub(super) struct Table {
+    secret: [u64; 4],
+    sets: Array<Set>,
+    pub counters: ServerCounters,
+}
+
+impl Table {
+    /// With room for `cells`, rounded up to a power of two; at least a set.
+    pub fn new(cells: usize, seed: u64) -> io::Result<Table> {
+        // The flow table has the same seed, and another key.
+        let mut state = !seed;
+        let secret = std::array::from_fn(|_| split_mix(&mut state));
+        let sets = cells.div_ceil(WAYS).next_power_of_two();
+        Ok(Table { secret, sets: Array::new(sets)?, counters: ServerCounters::default() })
+    }
+
+    /// The flow's cells: protocol and port; with the /24 or /48; with the address.
+    pub fn hashes(&self, key: &Key, from_low: bool) -> Hashes {
+        let (address, port, is_v6) = key.destination(from_low);
+        let network = match is_v6 {
+            true => [address[0] & !0xffff, 0],
+            false => [address[0] & !0xff, 0],
+        };
+        let kind = u64::from(port) | u64::from(key.kind) << 16;
+        let [a, b, c, d] = self.secret;
+        let hash = |level: u64, [high, low]: [u64; 2]| {
+            let hash = fold(fold(high ^ a, low ^ b) ^ c, (kind | level << 32) ^ d);
+            // 0 is no cell.
+            hash.max(1)
+        };
+        // The protocol is a part of the widest cell's key, the family is not.
+        let widest = fold(c, (u64::from(port) | u64::from(key.protocol()) << 16) ^ d).max(1);
+        [widest, hash(3, network), hash(4, address)]
+    }
+
+    fn place(&self, hash: u64) -> usize {
+        hash as usize & (self.sets.len() - 1)
+    }
+
+    pub fn find(&self, hash: u64) -> Option<&Cell> {
+        let set = &self.sets[self.place(hash)];
+        let way = set.hashes.iter().position(|&it| it == hash)?;
+        Some(&set.cells[way])
+    }
+
+    /// The cell of this hash; a new one where there is none. `bytes`, if they are known, are the
+    /// flow's that wants it. None where all others are worth more.
+    pub fn find_or_add(&mut self, hash: u64, minute: u16, bytes: Option<u64>) -> Option<&mut Cell> {
+        let place = self.place(hash);
+        let set = &mut self.sets[place];
+        let way = match set.hashes.iter().position(|&it| it == hash) {
+            Some(way) => way,
+            None => {
+                let way = set.way_for(minute, bytes)?;
+                match set.hashes[way] {
+                    0 => self.counters.cells += 1,
+                    _ => self.counters.evicted += 1,
+                }
+                (set.hashes[way], set.cells[way]) = (hash, Cell::NEW);
+                way
+            }
+        };
+        let cell = &mut set.cells[way];
+        cell.minute = minute;
+        Some(cell)
+    }
+}
+
+impl Set {
+    /// The way that a newcomer may take.
+    fn way_for(&self, minute: u16, bytes: Option<u64>) -> Option<usize> {
+        if let Some(way) = self.hashes.iter().position(|&it| it == 0) {
+            return Some(way);
+        }
+        let (mut least, mut way) = (f32::INFINITY, 0);
+        for (at, cell) in self.cells.iter().enumerate() {
+            let worth = cell.worth(minute);
+            (least, way) = if worth < least { (worth, at) } else { (least, way) };
+        }
+        let own = bytes.map_or(0.0, |bytes| super::log2(bytes) as f32);
+        (least < own.max(BUSY)).then_some(way)
+    }
+}
