@@ -160,8 +160,9 @@ fn config_show_tells_origins_and_is_a_configuration() {
         ("entries", "= 9 ", "# --set".to_owned()),
         ("k ", "= 10 ", "# built-in".to_owned()),
     ] {
-        let line = shown.lines().find(|line| line.starts_with(key)).expect(key);
-        assert!(line.contains(value) && line.ends_with(&origin), "{line}");
+        let is_it = |line: &&str| line.starts_with(key) && line.contains(value);
+        let line = shown.lines().find(is_it).expect(key);
+        assert!(line.ends_with(&origin), "{line}");
     }
 
     let plain = ran(&["config", "show", "--config", &first]).stdout;
@@ -247,6 +248,7 @@ fn config_show_as_json_names_every_key() {
         "process",
         "records",
         "ring",
+        "servers",
         "tag",
         "xdp",
     ];
