@@ -1,5 +1,5 @@
 //! The engine against ONNX Runtime, one thread each, on the shipped models: CPU time for each row
-//! in batches of 1 to 256.
+//! in batches of 1 to 256; and against itself in floats, as it would run without ranges.
 //!
 //! Both take the bundle's golden rows with their lengths a little changed, so that more of the
 //! engine's tables is read. They take turns of a few milliseconds, and the engine finds its tables
@@ -39,7 +39,10 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
             Ok(network) => {
                 let device = cpu_device(&config, &bundle, Sizes::Any { cap: 256 })?;
                 let seconds = args.seconds / dirs.len() as f64;
-                figures.extend(race(&bundle, device, network, seconds)?);
+                // A bundle without ranges runs in floats anyway.
+                let floats = bundle.ranges().and_then(|_| Network::compile(&model, None).ok());
+                let networks = std::iter::once(network).chain(floats).collect();
+                figures.extend(race(&bundle, device, networks, seconds)?);
             }
         }
     }
@@ -53,12 +56,12 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     })
 }
 
-/// What takes part: ONNX Runtime, then the engine with each instruction set.
+/// What takes part: ONNX Runtime, then the engine with each instruction set, then the same in
+/// floats.
 struct Race {
     device: Box<dyn Device>,
-    network: Network,
+    networks: Vec<(Network, Scratch)>,
     isas: Vec<Isa>,
-    scratch: Scratch,
     answers: Vec<Answer>,
     series: Vec<f32>,
     context: Vec<f32>,
@@ -67,7 +70,7 @@ struct Race {
 fn race(
     bundle: &Bundle,
     device: Box<dyn Device>,
-    network: Network,
+    networks: Vec<Network>,
     seconds: f64,
 ) -> Result<Vec<Figure>, Failure> {
     let (mut series, mut context, mut rng) = (vec![], vec![], Rng::new(1));
@@ -76,10 +79,15 @@ fn race(
         series.extend(row.iter().map(|&x| if x == 0.0 { x } else { x + rng.below(8) as f32 }));
         context.extend(numbers);
     }
-    let (isas, scratch) = (Isa::available(), network.scratch());
+    let isas = Isa::available();
+    let with_scratch = |network: Network| {
+        let scratch = network.scratch();
+        (network, scratch)
+    };
+    let networks: Vec<_> = networks.into_iter().map(with_scratch).collect();
     let answers = vec![Answer::default(); TURN];
-    let mut race = Race { device, network, isas, scratch, answers, series, context };
-    let takers = 1 + race.isas.len();
+    let takers = 1 + isas.len() * networks.len();
+    let mut race = Race { device, networks, isas, answers, series, context };
     let rates = try_interleave(seconds, BATCHES.len() * takers, |point| {
         race.turn(point % takers, BATCHES[point / takers])
     })?;
@@ -90,18 +98,19 @@ fn race(
 impl Race {
     /// One turn, in rows a second of CPU time.
     fn turn(&mut self, taker: usize, batch: usize) -> Result<f64, Failure> {
-        let shape = self.network.shape();
+        let shape = self.networks[0].0.shape();
         let row_len = shape.channels * shape.places;
-        if taker > 0 {
-            self.network.set_isa(self.isas[taker - 1]);
-        }
+        let mut ours = taker.checked_sub(1).map(|taker| {
+            let (network, scratch) = &mut self.networks[taker / self.isas.len()];
+            network.set_isa(self.isas[taker % self.isas.len()]);
+            (network, scratch)
+        });
         let start_s = thread_s();
         for at in (0..TURN).step_by(batch) {
             let series = &self.series[at * row_len..][..batch * row_len];
             let context = &self.context[at * shape.context..][..batch * shape.context];
-            if taker > 0 {
-                let answers = &mut self.answers[at..at + batch];
-                self.network.run(&mut self.scratch, series, context, answers);
+            if let Some((network, scratch)) = &mut ours {
+                network.run(scratch, series, context, &mut self.answers[at..at + batch]);
                 continue;
             }
             self.device.input(batch).copy_from_slice(series);
@@ -115,9 +124,11 @@ impl Race {
 
     /// The time of a row, and how many times faster than ONNX Runtime each is.
     fn figures(&self, model: &str, (rates, batch): (&[Rates], usize)) -> Vec<Figure> {
-        let names = self.isas.iter().map(|isa| isa.name());
+        let ours = ["", ", floats"]
+            .iter()
+            .flat_map(|kind| self.isas.iter().map(move |isa| format!("{}{kind}", isa.name())));
         let mut figures = vec![];
-        for (rates_of, name) in rates.iter().zip(std::iter::once("onnxruntime").chain(names)) {
+        for (rates_of, name) in rates.iter().zip(["onnxruntime".into()].into_iter().chain(ours)) {
             let at = |line: String, unit, median, best| Figure {
                 x: Some(batch as f64),
                 best,

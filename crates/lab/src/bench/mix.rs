@@ -93,6 +93,9 @@ pub fn inline(
     let mut sides = [side(false)?, side(true)?];
     let mut ring = Ring::default();
     let packets = PIECE.min(2 * entries) as f64;
+    let series = |rig: &Rig| rig.manager.counters().series_emitted() as f64;
+    let walked = |rig: &Rig| rig.manager.counters().verdicts.total() as f64;
+    let before = (series(&sides[1].0), walked(&sides[1].0));
     let shares = interleave(seconds, 1, |_| {
         let rates = sides.each_mut().map(|(rig, senders, rates)| {
             let drawn = senders.window(&templates, packets / (PACKETS_PER_S * share));
@@ -111,9 +114,8 @@ pub fn inline(
     });
     let name = model.file_name().unwrap_or_default().display();
     let [by_bench, by_model] = sides;
-    let series = |rig: &Rig| rig.manager.counters().series_emitted() as f64;
-    let walked = |rig: &Rig| rig.manager.counters().verdicts.total() as f64;
-    let asked = series(&by_model.0) / walked(&by_model.0) * PACKETS_PER_S;
+    let (series, walked) = (series(&by_model.0) - before.0, walked(&by_model.0) - before.1);
+    let asked = series / walked * PACKETS_PER_S;
     Ok(vec![
         Figure::millions(format!("mix, answered by the bench, {name}"), MPPS, &by_bench.2),
         Figure::millions(format!("mix, labels inline, {name}"), MPPS, &by_model.2),
