@@ -81,6 +81,7 @@ fn config(run: &Run) -> Config {
         flow_id_step: 1,
         inside: flowmgr::Inside::default(),
         expects_counts: false,
+        servers: Some(64),
         behaviour: None,
     }
 }
