@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::common::lab::Lab;
 use crate::common::packets::{checksum, read_capture};
+use crate::run::capture::listen_on;
 use crate::run::kernel_marks::{
-    NAMED, NAMED_ROUNDS, Name, ROUNDS, SMALL, UNNAMED_FLOWS, deciding, labelled, name_of,
-    start_kernel, table, talk_of_all,
+    Name, SMALL, deciding, labelled, name_of, start_kernel, table, talk_of_all,
 };
 
 /// AF11, and the congestion bits that the server sets (ECT(1)).
@@ -55,17 +55,9 @@ fn packets_of_labelled_flows_leave_with_the_dscp_of_their_label() {
     let dscp = table("tag.dscp", SMALL, |_| DSCP.into());
     let args = ["--set", "tag.in_kernel=true", "--set", &dscp];
     let live = start_kernel(&lab, "in", SMALL, &path, &args);
-    // It ends by itself once it has all messages; acknowledgements are shorter than any of them.
-    let messages = NAMED.len() as u64 * NAMED_ROUNDS + u64::from(UNNAMED_FLOWS) * ROUNDS;
-    let line = format!(
-        "timeout 60 tcpdump -i eth -Q in -U --immediate-mode -s 0 -c {} -w {} greater 120",
-        2 * messages,
-        capture.display(),
-    );
-    let seen = lab.spawn("client", &line);
-    live.wait_for("tcpdump listens", |_| capture.metadata().is_ok_and(|file| file.len() > 0));
+    let seen = listen_on("client", &lab, &live, &capture);
     let flows = talk_of_all(&lab);
-    seen.wait();
+    seen.finish(&live);
     live.terminate(0);
 
     let mut classes: BTreeMap<Name, Vec<u8>> = BTreeMap::new();
