@@ -203,21 +203,29 @@ __noinline int mark(struct __sk_buff *skb, struct entry *entry, const struct key
 	return 0;
 }
 
-// Writes a DSCP into the header of a packet at `ip_at`.
+// Writes a DSCP into the header of a packet at `ip_at`. The checksum goes with it: each call of a helper that writes costs
+// some 20 ns.
 __noinline int set_dscp(struct __sk_buff *skb, __u32 ip_at, int is_v6, __u32 dscp)
 {
-	__u8 bytes[2];
-	if (bpf_skb_load_bytes(skb, ip_at, bytes, sizeof(bytes)))
+	__u8 header[12]; // of IPv4 up to its checksum
+	if (bpf_skb_load_bytes(skb, ip_at, header, sizeof(header)))
 		return 0;
 	// The traffic class follows a version of four bits in IPv6, and a byte in IPv4.
-	__u32 shift = is_v6 ? 6 : 2, before = be16(bytes);
+	__u32 shift = is_v6 ? 6 : 2, before = be16(header);
 	__u32 after = (before & ~(0x3f << shift)) | dscp << shift;
 	if (after == before)
 		return 0;
-	bytes[0] = after >> 8;
-	bytes[1] = after;
-	if (bpf_skb_store_bytes(skb, ip_at, bytes, sizeof(bytes), 0) == 0 && !is_v6)
-		bpf_l3_csum_replace(skb, ip_at + 10, bpf_htons(before), bpf_htons(after), 2);
+	header[0] = after >> 8;
+	header[1] = after;
+	if (!is_v6) {
+		// RFC 1624: the checksum is of one word less and of another more.
+		__u32 sum = (__u16)~be16(header + 10) + (__u16)~before + after;
+		sum = (sum & 0xffff) + (sum >> 16);
+		sum = ~(sum + (sum >> 16));
+		header[10] = sum >> 8;
+		header[11] = sum;
+	}
+	bpf_skb_store_bytes(skb, ip_at, header, sizeof(header), 0);
 	return 1;
 }
 
