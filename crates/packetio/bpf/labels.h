@@ -203,29 +203,31 @@ __noinline int mark(struct __sk_buff *skb, struct entry *entry, const struct key
 	return 0;
 }
 
-// Writes a DSCP into the header of a packet at `ip_at`. The checksum goes with it: each call of a helper that writes costs
-// some 20 ns.
+// Writes a DSCP into the header of a packet at `ip_at`, in its place: a helper that writes costs some 40 ns. The kernel copies what
+// others read, too, for a program that writes so; one that has no DSCP to write does not.
 __noinline int set_dscp(struct __sk_buff *skb, __u32 ip_at, int is_v6, __u32 dscp)
 {
-	__u8 header[12]; // of IPv4 up to its checksum
-	if (bpf_skb_load_bytes(skb, ip_at, header, sizeof(header)))
+	if (!settings.writes_dscp || ip_at > 64)
+		return 0;
+	__u8 *ip = (void *)(long)skb->data;
+	ip += ip_at;
+	if (ip + 20 > (__u8 *)(long)skb->data_end)
 		return 0;
 	// The traffic class follows a version of four bits in IPv6, and a byte in IPv4.
-	__u32 shift = is_v6 ? 6 : 2, before = be16(header);
+	__u32 shift = is_v6 ? 6 : 2, before = be16(ip);
 	__u32 after = (before & ~(0x3f << shift)) | dscp << shift;
 	if (after == before)
 		return 0;
-	header[0] = after >> 8;
-	header[1] = after;
+	ip[0] = after >> 8;
+	ip[1] = after;
 	if (!is_v6) {
 		// RFC 1624: the checksum is of one word less and of another more.
-		__u32 sum = (__u16)~be16(header + 10) + (__u16)~before + after;
+		__u32 sum = (__u16)~be16(ip + 10) + (__u16)~before + after;
 		sum = (sum & 0xffff) + (sum >> 16);
 		sum = ~(sum + (sum >> 16));
-		header[10] = sum >> 8;
-		header[11] = sum;
+		ip[10] = sum >> 8;
+		ip[11] = sum;
 	}
-	bpf_skb_store_bytes(skb, ip_at, header, sizeof(header), 0);
 	return 1;
 }
 
