@@ -78,12 +78,12 @@ struct packet {
 #endif
 };
 
-static __always_inline struct counters *counters_of(const struct packet *packet)
-{
-	return bpf_map_lookup_elem(&counts, &packet->worker);
-}
+// Linux 6.1 wants the keys of maps on the function's own stack.
+static __always_inline void *at_number(void *map, __u32 number) { return bpf_map_lookup_elem(map, &number); }
 
-static __always_inline struct set *set_of(const struct packet *packet) { return bpf_map_lookup_elem(&table, &packet->at); }
+static __always_inline struct counters *counters_of(const struct packet *packet) { return at_number(&counts, packet->worker); }
+
+static __always_inline struct set *set_of(const struct packet *packet) { return at_number(&table, packet->at); }
 
 static __always_inline struct entry *entry_of(const struct packet *packet)
 {
@@ -224,7 +224,7 @@ __noinline int begin(struct packet *packet, struct record *record)
 	if (!packet)
 		return 0;
 	struct set *set = set_of(packet);
-	struct words_of_set *words = bpf_map_lookup_elem(&table_words, &packet->at);
+	struct words_of_set *words = at_number(&table_words, packet->at);
 	if (!set || !words)
 		return 0;
 	struct entry *entry = &set->ways[0];
@@ -304,7 +304,7 @@ static __always_inline void fill(struct record *record, const struct packet *pac
 static __always_inline void submit(const struct packet *packet, struct record *record)
 {
 	record->time_ns = bpf_ktime_get_boot_ns();
-	__u64 *is_asleep = bpf_map_lookup_elem(&asleep, &packet->worker), wake = BPF_RB_NO_WAKEUP;
+	__u64 *is_asleep = at_number(&asleep, packet->worker), wake = BPF_RB_NO_WAKEUP;
 	// A worker that sleeps is woken once, by one packet; it finds those that follow when it looks.
 	if (is_asleep && *is_asleep) {
 		*is_asleep = 0;
@@ -334,7 +334,7 @@ static __always_inline void count(struct entry *entry, struct counters *counters
 // `how`: flags of the record, or BEGINS.
 static __always_inline int send_with(struct __sk_buff *skb, struct packet *packet, __u32 most, __u32 how)
 {
-	void *ring = bpf_map_lookup_elem(&rings, &packet->worker);
+	void *ring = at_number(&rings, packet->worker);
 	if (!ring)
 		return 0;
 	__u32 captured = skb->len;
@@ -353,7 +353,12 @@ static __always_inline int send_with(struct __sk_buff *skb, struct packet *packe
 		fill(record, packet, entry);
 	if (captured > most)
 		captured = most;
-	record->captured = captured && bpf_skb_load_bytes(skb, 0, record + 1, captured) == 0 ? captured : 0;
+	record->captured = 0;
+	// Linux 6.1 learns nothing of a number from its being unequal to 0.
+	__u32 last = captured - 1;
+	OWN(last);
+	if (last < most && bpf_skb_load_bytes(skb, 0, record + 1, last + 1) == 0)
+		record->captured = captured;
 	count_up(packet, 1, 0, 0);
 	submit(packet, record);
 	return 1;
