@@ -2,7 +2,8 @@
 //
 // Sends the first packets of each flow to user space, and counts the others.
 //
-// Attached to both directions of an interface (TC, by TCX), it looks at each packet and lets all of them go on. Sent up are:
+// Attached to both directions of an interface (TC, by TCX or clsact), it looks at each packet and
+// lets all of them go on. Sent up are:
 // packets with SYN, FIN or RST; the first ones of a flow, as many as the model's series may need, until user space says that
 // the flow has its label; those with which a flow crosses the bound of bulk; and all that it does not parse, from fragments to tunnels and packets that claim more bytes than their
 // frames have. Of the others it adds up packets and bytes by flow, each merged packet (GRO, TSO) as its segments.
@@ -50,8 +51,10 @@ static __always_inline __u32 be32(const __u8 *at) { return bpf_ntohl(*(const __u
 
 #define NO_WAY WAYS
 
-// A packet that is sent up. Functions that take one are verified by themselves, once, so no pointers are in it. Nor does the
-// verifier know whether its flow has an entry: from 6.8 to 6.16, it would want CAP_PERFMON to look at a null that it knows.
+// A packet that is sent up. Functions that take one are verified by themselves, once, so no
+// pointers are in it, and the verifier does not know whether its flow has an entry. Without
+// CAP_PERFMON, that of Linux 6.12 follows both ways from a branch whose way it knows, as the
+// processor may, and refuses what one of them reads through a null.
 struct packet {
 	struct key key;
 	__u32 worker;
@@ -79,11 +82,20 @@ struct packet {
 };
 
 // Linux 6.1 wants the keys of maps on the function's own stack.
-static __always_inline void *at_number(void *map, __u32 number) { return bpf_map_lookup_elem(map, &number); }
+static __always_inline void *at_number(void *map, __u32 number)
+{
+	return bpf_map_lookup_elem(map, &number);
+}
 
-static __always_inline struct counters *counters_of(const struct packet *packet) { return at_number(&counts, packet->worker); }
+static __always_inline struct counters *counters_of(const struct packet *packet)
+{
+	return at_number(&counts, packet->worker);
+}
 
-static __always_inline struct set *set_of(const struct packet *packet) { return at_number(&table, packet->at); }
+static __always_inline struct set *set_of(const struct packet *packet)
+{
+	return at_number(&table, packet->at);
+}
 
 static __always_inline struct entry *entry_of(const struct packet *packet)
 {
@@ -330,8 +342,8 @@ static __always_inline void count(struct entry *entry, struct counters *counters
 
 #define BEGINS 0x100 // a flow with it
 
-// Sends a packet up, with the counts of its entry, or of that which it is given if it begins one; whether there was room.
-// `how`: flags of the record, or BEGINS.
+// Sends a packet up, with the counts of its entry, or of that which it is given if it begins one;
+// whether there was room. `how`: flags of the record, or BEGINS.
 static __always_inline int send_with(struct __sk_buff *skb, struct packet *packet, __u32 most, __u32 how)
 {
 	void *ring = at_number(&rings, packet->worker);
@@ -380,7 +392,8 @@ __noinline int send_up(struct __sk_buff *skb, struct packet *packet, __u32 how)
 static __noinline int send_other(struct __sk_buff *skb, __u32 gso_size, __u32 flags)
 {
 	struct packet packet = {.gso_size = gso_size};
-	send_with(skb, &packet, LONG_FRAME, flags & IS_UDP); // so the compiler leaves out what it has no entry for
+	// So the compiler knows that there is no entry, and leaves out what is done with one.
+	send_with(skb, &packet, LONG_FRAME, flags & IS_UDP);
 	return GO_ON;
 }
 
@@ -481,8 +494,9 @@ static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v
 		segments = (payload + gso_size - 1) / gso_size;
 		length += (segments - 1) * headers;
 	}
-	// Whether source exceeds destination, as the borrow of a long subtraction: with branches, the verifier would follow what
-	// comes behind them for each. So halves are swapped by shifts, too, which are 0 where they stay.
+	// Whether the source exceeds the destination: the borrow of a long subtraction. After
+	// branches, the verifier would follow all that comes behind for each way. So halves are
+	// swapped by shifts, too, which are 0 where they stay.
 	__u64 from_high = ((__u64)l4.to - l4.from) >> 63;
 #pragma unroll
 	for (int i = 0; i < (is_v6 ? 4 : 1); i++)

@@ -1,7 +1,7 @@
 //! The first packets of each flow out of the kernel, which counts the others.
 //!
-//! A program at both directions of an interface (TC, attached by TCX, before Linux 6.6 by
-//! clsact) inspects each packet, lets it pass, and copies to a ring only those that a series may need,
+//! A program at both directions of an interface (TC, attached by TCX, before Linux 6.6 by clsact)
+//! inspects each packet, lets it pass, and copies to a ring only those that a series may need,
 //! those with SYN, FIN or RST, and those it cannot parse. The other packets and their bytes are
 //! counted by flow, in a table where new flows evict the least recently used. Packets do not wait
 //! for user space. The program is `bpf/first.c`; its object is part of this crate, so a build needs
