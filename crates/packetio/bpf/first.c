@@ -2,7 +2,8 @@
 //
 // Sends the first packets of each flow to user space, and counts the others.
 //
-// Attached to both directions of an interface (TC, by TCX), it looks at each packet and lets all of them go on. Sent up are:
+// Attached to both directions of an interface (TC, by TCX or clsact), it looks at each packet and
+// lets all of them go on. Sent up are:
 // packets with SYN, FIN or RST; the first ones of a flow, as many as the model's series may need, until user space says that
 // the flow has its label; those with which a flow crosses the bound of bulk; and all that it does not parse, from fragments to tunnels and packets that claim more bytes than their
 // frames have. Of the others it adds up packets and bytes by flow, each merged packet (GRO, TSO) as its segments.
@@ -50,31 +51,22 @@ static __always_inline __u32 be32(const __u8 *at) { return bpf_ntohl(*(const __u
 
 #define NO_WAY WAYS
 
-// Where flows are labelled, functions that take packets are verified by themselves, once; so no pointers are in them.
-#ifdef LABELS
-#define PART __noinline
-#else
-#define PART static __always_inline
-#endif
-
-// A packet that is sent up.
+// A packet that is sent up. Functions that take one are verified by themselves, once, so no
+// pointers are in it, and the verifier does not know whether its flow has an entry. Without
+// CAP_PERFMON, that of Linux 6.12 follows both ways from a branch whose way it knows, as the
+// processor may, and refuses what one of them reads through a null.
 struct packet {
 	struct key key;
 	__u32 worker;
 	__u32 gso_size;
-#ifndef LABELS
-	struct counters *counters;
-	struct set *set;
-	struct entry *entry; // null: it has none
-#endif
 	// The rest is of packets that were parsed.
 	__u32 at; // of the set
 	__u32 now;
 	__u32 marks; // SYN, FIN, RST, and ACK
 	__u32 data;   // segments with payload, up to 255
 	__u32 length; // at the IP layer
+	__u32 way;    // of the flow's entry; NO_WAY: it has none
 #ifdef LABELS
-	__u32 way; // of the flow's entry; NO_WAY: it has none
 	__u64 hash;
 	__u32 segments;
 	__u32 headers;     // bytes of each segment that are not payload
@@ -89,13 +81,21 @@ struct packet {
 #endif
 };
 
-#ifdef LABELS
-static __always_inline struct counters *counters_of(const struct packet *packet)
+// Linux 6.1 wants the keys of maps on the function's own stack.
+static __always_inline void *at_number(void *map, __u32 number)
 {
-	return bpf_map_lookup_elem(&counts, &packet->worker);
+	return bpf_map_lookup_elem(map, &number);
 }
 
-static __always_inline struct set *set_of(const struct packet *packet) { return bpf_map_lookup_elem(&table, &packet->at); }
+static __always_inline struct counters *counters_of(const struct packet *packet)
+{
+	return at_number(&counts, packet->worker);
+}
+
+static __always_inline struct set *set_of(const struct packet *packet)
+{
+	return at_number(&table, packet->at);
+}
 
 static __always_inline struct entry *entry_of(const struct packet *packet)
 {
@@ -106,11 +106,6 @@ static __always_inline struct entry *entry_of(const struct packet *packet)
 	OWN(way); // The verifier wants the bound where it is used.
 	return &set->ways[way & (WAYS - 1)];
 }
-#else
-static __always_inline struct counters *counters_of(const struct packet *packet) { return packet->counters; }
-static __always_inline struct set *set_of(const struct packet *packet) { return packet->set; }
-static __always_inline struct entry *entry_of(const struct packet *packet) { return packet->entry; }
-#endif
 
 static __always_inline void count_up(const struct packet *packet, __u32 sent, __u32 dropped, __u32 evicted)
 {
@@ -236,12 +231,12 @@ static __always_inline void clear_series(const struct packet *packet, __u32 vers
 // Begins a flow in the first free entry, else in the one used least recently, whose counts go up with the packet, in `record`;
 // the record's flags. Where there is no record for them (null), or another CPU or user space is changing that entry, there is
 // none for the flow yet.
-PART int begin(struct packet *packet, struct record *record)
+__noinline int begin(struct packet *packet, struct record *record)
 {
 	if (!packet)
 		return 0;
 	struct set *set = set_of(packet);
-	struct words_of_set *words = bpf_map_lookup_elem(&table_words, &packet->at);
+	struct words_of_set *words = at_number(&table_words, packet->at);
 	if (!set || !words)
 		return 0;
 	struct entry *entry = &set->ways[0];
@@ -321,7 +316,7 @@ static __always_inline void fill(struct record *record, const struct packet *pac
 static __always_inline void submit(const struct packet *packet, struct record *record)
 {
 	record->time_ns = bpf_ktime_get_boot_ns();
-	__u64 *is_asleep = bpf_map_lookup_elem(&asleep, &packet->worker), wake = BPF_RB_NO_WAKEUP;
+	__u64 *is_asleep = at_number(&asleep, packet->worker), wake = BPF_RB_NO_WAKEUP;
 	// A worker that sleeps is woken once, by one packet; it finds those that follow when it looks.
 	if (is_asleep && *is_asleep) {
 		*is_asleep = 0;
@@ -346,13 +341,12 @@ static __always_inline void count(struct entry *entry, struct counters *counters
 }
 
 #define BEGINS 0x100 // a flow with it
-#define IS_PARSED 0x200
 
-// Sends a packet up, with the counts of its entry if it has one, else of that which it is given if it begins one; whether
-// there was room.
+// Sends a packet up, with the counts of its entry, or of that which it is given if it begins one;
+// whether there was room. `how`: flags of the record, or BEGINS.
 static __always_inline int send_with(struct __sk_buff *skb, struct packet *packet, __u32 most, __u32 how)
 {
-	void *ring = bpf_map_lookup_elem(&rings, &packet->worker);
+	void *ring = at_number(&rings, packet->worker);
 	if (!ring)
 		return 0;
 	__u32 captured = skb->len;
@@ -366,39 +360,40 @@ static __always_inline int send_with(struct __sk_buff *skb, struct packet *packe
 	record->tag = skb->vlan_present ? skb->vlan_proto | skb->vlan_tci << 16 : 0;
 	record->gso_size = packet->gso_size;
 	record->flags = flags;
-	const struct entry *entry = how & IS_PARSED && !(how & BEGINS) ? entry_of(packet) : 0;
+	const struct entry *entry = how & HAS_COUNTS ? entry_of(packet) : 0;
 	if (entry)
 		fill(record, packet, entry);
 	if (captured > most)
 		captured = most;
-	record->captured = captured && bpf_skb_load_bytes(skb, 0, record + 1, captured) == 0 ? captured : 0;
+	record->captured = 0;
+	// Linux 6.1 learns nothing of a number from its being unequal to 0.
+	__u32 last = captured - 1;
+	OWN(last);
+	if (last < most && bpf_skb_load_bytes(skb, 0, record + 1, last + 1) == 0)
+		record->captured = captured;
 	count_up(packet, 1, 0, 0);
 	submit(packet, record);
 	return 1;
 }
 
-// The same with one that was parsed. `how`: flags of the record, or BEGINS.
-PART int send_up(struct __sk_buff *skb, struct packet *packet, __u32 how)
+// The same with one that was parsed.
+__noinline int send_up(struct __sk_buff *skb, struct packet *packet, __u32 how)
 {
 	if (!packet)
 		return 0;
 #ifdef LABELS
 	if (packet->is_odd)
-		return send_with(skb, packet, LONG_FRAME, how | IS_PARSED);
+		return send_with(skb, packet, LONG_FRAME, how);
 #endif
-	return send_with(skb, packet, SHORT_FRAME, how | IS_PARSED);
+	return send_with(skb, packet, SHORT_FRAME, how);
 }
 
 // Sends up a packet that was not parsed. `flags` is 0, or `IS_UDP`.
 static __noinline int send_other(struct __sk_buff *skb, __u32 gso_size, __u32 flags)
 {
 	struct packet packet = {.gso_size = gso_size};
-#ifndef LABELS
-	packet.counters = bpf_map_lookup_elem(&counts, &packet.worker);
-	if (!packet.counters)
-		return GO_ON;
-#endif
-	send_with(skb, &packet, LONG_FRAME, flags);
+	// So the compiler knows that there is no entry, and leaves out what is done with one.
+	send_with(skb, &packet, LONG_FRAME, flags & IS_UDP);
 	return GO_ON;
 }
 
@@ -418,8 +413,10 @@ static __always_inline int is_first(struct entry *entry, __u32 data)
 }
 
 // Sends up a packet of a flow, unless its flow has had all of its first packets; then it is to be counted.
-static __noinline int send_first(struct __sk_buff *skb, struct packet *packet)
+__noinline int send_first(struct __sk_buff *skb, struct packet *packet)
 {
+	if (!packet)
+		return 0;
 	struct entry *entry = entry_of(packet);
 	int has_marks = packet->marks & (TCP_SYN | TCP_FIN | TCP_RST);
 	if (!entry) {
@@ -451,24 +448,33 @@ static __noinline int send_first(struct __sk_buff *skb, struct packet *packet)
 #define LABELS_HERE 0
 #endif
 
+#define CUT 1000      // the headers may lie outside of the linear part
+#define EXTENDED 2000 // IPv6 with extension headers; its offset is added
+
 // What a TCP or UDP header says.
 struct l4 {
 	__u16 from;
 	__u16 to;
-	__u32 header; // its bytes; 0: it is none
+	__u32 header; // its bytes; 0: it is none; or CUT
 	__u32 marks;
 };
 
-static __always_inline struct l4 parse_l4(const __u8 *at, int is_tcp)
+static __always_inline struct l4 parse_l4(const __u8 *at, const __u8 *end, int is_tcp)
 {
-	struct l4 l4 = {.from = be16(at), .to = be16(at + 2)};
+	struct l4 l4 = {.header = CUT};
+	if (at + 8 > end)
+		return l4;
+	l4.from = be16(at);
+	l4.to = be16(at + 2);
 	if (is_tcp) {
+		if (at + 20 > end)
+			return l4;
 		l4.header = (at[12] >> 4) * 4;
 		l4.marks = at[13] & (TCP_SYN | TCP_FIN | TCP_RST | TCP_ACK);
 		if (l4.header < 20)
 			l4.header = 0;
-	} else if (be16(at + 4) >= 8) {
-		l4.header = 8;
+	} else {
+		l4.header = be16(at + 4) >= 8 ? 8 : 0;
 	}
 	return l4;
 }
@@ -488,20 +494,19 @@ static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v
 		segments = (payload + gso_size - 1) / gso_size;
 		length += (segments - 1) * headers;
 	}
-	__u32 from_high = l4.from > l4.to;
+	// Whether the source exceeds the destination: the borrow of a long subtraction. After
+	// branches, the verifier would follow all that comes behind for each way. So halves are
+	// swapped by shifts, too, which are 0 where they stay.
+	__u64 from_high = ((__u64)l4.to - l4.from) >> 63;
 #pragma unroll
-	for (int i = 0; i < (is_v6 ? 4 : 1); i++) {
-		__u32 from = words[i], to = words[i] >> 32;
-		if (from != to)
-			from_high = from > to;
-	}
-	__u64 ports = l4.from | (__u32)l4.to << 16;
-	if (from_high) {
+	for (int i = 0; i < (is_v6 ? 4 : 1); i++)
+		from_high = ((words[i] >> 32) - (__u32)words[i] - from_high) >> 63;
+	OWN(from_high);
 #pragma unroll
-		for (int i = 0; i < (is_v6 ? 4 : 1); i++)
-			words[i] = words[i] << 32 | words[i] >> 32;
-		ports = l4.to | (__u32)l4.from << 16;
-	}
+	for (int i = 0; i < (is_v6 ? 4 : 1); i++)
+		words[i] = words[i] << 32 * from_high | words[i] >> 32 * from_high;
+	__u32 ports = l4.from | (__u32)l4.to << 16;
+	ports = ports << 16 * from_high | ports >> 16 * from_high;
 	__u64 kind = ports | (__u64)(is_tcp ? IPPROTO_TCP : IPPROTO_UDP) << PROTOCOL_SHIFT | (__u64)is_v6 << IS_V6_SHIFT;
 	__u64 hash = hash_of(words, kind, is_v6);
 	__u32 worker = workers > 1 ? (__u32)(hash >> 40) % workers : 0;
@@ -512,9 +517,9 @@ static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v
 	if (!set || !counters || (is_v6 && !others))
 		return GO_ON;
 	struct entry *entry = 0;
+	__u32 way = NO_WAY;
 #ifdef LABELS
 	__u32 zero = 0;
-	__u32 way = NO_WAY;
 #endif
 #pragma unroll
 	for (int i = 0; i < WAYS; i++) {
@@ -525,9 +530,7 @@ static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v
 		if (is_v6 && (others->ways[i][0] != words[1] || others->ways[i][1] != words[2] || others->ways[i][2] != words[3]))
 			continue;
 		entry = other;
-#ifdef LABELS
 		way = i;
-#endif
 		break;
 	}
 	__u32 now = bpf_ktime_get_coarse_ns() >> 20;
@@ -537,7 +540,6 @@ static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v
 		struct packet *packet = bpf_map_lookup_elem(&packets, &zero);
 		if (!packet)
 			return GO_ON;
-		packet->way = way;
 		packet->hash = hash;
 		packet->segments = segments;
 		packet->headers = headers;
@@ -547,7 +549,7 @@ static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v
 		packet->is_egress = is_egress;
 		packet->is_odd = is_odd;
 #else
-		struct packet on_stack = {.counters = counters, .set = set, .entry = entry}, *packet = &on_stack;
+		struct packet on_stack = {}, *packet = &on_stack;
 #endif
 		packet->key.words[0] = words[0];
 		packet->key.kind = kind;
@@ -558,6 +560,7 @@ static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v
 		packet->marks = l4.marks;
 		packet->data = data;
 		packet->length = length;
+		packet->way = way;
 		packet->key.words[1] = is_v6 ? words[1] : 0;
 		packet->key.words[2] = is_v6 ? words[2] : 0;
 		packet->key.words[3] = is_v6 ? words[3] : 0;
@@ -565,7 +568,10 @@ static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v
 		packet->overhead = skb->len - l3_length;
 		return IS_SLOW;
 #else
-		if (send_first(skb, packet) || !entry)
+		if (send_first(skb, packet))
+			return GO_ON;
+		entry = entry_of(packet);
+		if (!entry)
 			return GO_ON;
 #endif
 	}
@@ -576,9 +582,6 @@ static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v
 #endif
 	return GO_ON;
 }
-
-#define CUT 1000      // the headers may lie outside of the linear part
-#define EXTENDED 2000 // IPv6 with extension headers; its offset is added
 
 #ifdef LABELS
 static __always_inline int is_extension(__u8 next)
@@ -609,7 +612,7 @@ __noinline int look_behind(struct __sk_buff *skb, __u32 at, int is_egress)
 	__u32 length = be16(ip + 4) + sizeof(ip);
 	if ((!is_tcp && next != IPPROTO_UDP) || bpf_skb_load_bytes(skb, end, header, is_tcp ? 20 : 8))
 		goto other;
-	struct l4 l4 = parse_l4(header, is_tcp);
+	struct l4 l4 = parse_l4(header, header + sizeof(header), is_tcp);
 	if (!l4.header || length < end - at + l4.header || at + length > skb->len)
 		goto other;
 	__u64 words[4];
@@ -660,12 +663,12 @@ static __noinline int look(struct __sk_buff *skb, int is_egress)
 			__u8 copy[20] = {};
 			if (bpf_skb_load_bytes(skb, at + header, copy, is_tcp ? 20 : 8))
 				goto other;
-			l4 = parse_l4(copy, is_tcp);
-		} else if (is_tcp ? ip + 40 > end : ip + 28 > end) {
-			return CUT;
+			l4 = parse_l4(copy, copy + sizeof(copy), is_tcp);
 		} else {
-			l4 = parse_l4(ip + 20, is_tcp);
+			l4 = parse_l4(ip + 20, end, is_tcp);
 		}
+		if (l4.header == CUT)
+			return CUT;
 		if (!l4.header || length < header + l4.header || at + length > skb->len)
 			goto other;
 		__u64 words[4] = {be32(ip + 12) | (__u64)be32(ip + 16) << 32};
@@ -682,9 +685,9 @@ static __noinline int look(struct __sk_buff *skb, int is_egress)
 #endif
 		if (ip[0] >> 4 != 6 || (!is_tcp && ip[6] != IPPROTO_UDP))
 			goto other;
-		if (is_tcp ? ip + 60 > end : ip + 48 > end)
+		struct l4 l4 = parse_l4(ip + 40, end, is_tcp);
+		if (l4.header == CUT)
 			return CUT;
-		struct l4 l4 = parse_l4(ip + 40, is_tcp);
 		// A payload of 0 says that its length is elsewhere.
 		if (!l4.header || payload < l4.header || at + 40 + payload > skb->len)
 			goto other;

@@ -366,7 +366,7 @@ __noinline int send_report(struct packet *packet, __u32 flags)
 	if (!packet)
 		return 0;
 	const struct entry *entry = entry_of(packet);
-	void *ring = bpf_map_lookup_elem(&rings, &packet->worker);
+	void *ring = at_number(&rings, packet->worker);
 	struct record *record = ring ? bpf_ringbuf_reserve(ring, sizeof(*record), 0) : 0;
 	if (!record)
 		return 0; // What is not reported stays, and goes up later.
@@ -384,14 +384,16 @@ __noinline int begin_ours(struct packet *packet, int forward)
 {
 	if (!packet)
 		return 0;
-	void *ring = bpf_map_lookup_elem(&rings, &packet->worker);
+	void *ring = at_number(&rings, packet->worker);
 	struct record *record = ring ? bpf_ringbuf_reserve(ring, sizeof(*record), 0) : 0;
 	packet->begins_with = IS_OURS | (forward ? FROM_HIGH : 0);
 	__u16 flags = begin(packet, record);
-	if (record && flags & OPENS) {
-		submit_report(packet, record, flags);
-	} else if (record) {
-		bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
+	// Linux 6.1 forgets that a record is not null, so nothing asks twice.
+	if (record) {
+		if (flags & OPENS)
+			submit_report(packet, record, flags);
+		else
+			bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
 	}
 	struct entry *entry = entry_of(packet);
 	if (!entry)

@@ -1,6 +1,6 @@
 //! The first packets of each flow out of the kernel, which counts the others.
 //!
-//! A program at both directions of an interface (TC, attached by TCX, so Linux 6.6 or later)
+//! A program at both directions of an interface (TC, attached by TCX, before Linux 6.6 by clsact)
 //! inspects each packet, lets it pass, and copies to a ring only those that a series may need,
 //! those with SYN, FIN or RST, and those it cannot parse. The other packets and their bytes are
 //! counted by flow, in a table where new flows evict the least recently used. Packets do not wait
@@ -16,6 +16,7 @@
 //! | `hash.rs` | the hash of a flow, as in the program |
 //! | `kfunc.rs` | links calls of kernel functions |
 //! | `program.rs` | loads, attaches and reattaches the program |
+//! | `filter.rs` | attaches it where the kernel has no TCX |
 //! | `table.rs` | the flow table, in memory shared with the kernel |
 //! | `net.rs` | the network inside the kernel |
 //! | `describe.rs` | converts records and counts |
@@ -30,6 +31,7 @@
 
 mod describe;
 mod editions;
+mod filter;
 mod hash;
 mod kfunc;
 mod labels;

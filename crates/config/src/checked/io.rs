@@ -29,7 +29,7 @@ section! {
     /// the interfaces of `fenxi run`; exactly two where mode is inline
     interfaces: Vec<String> = restart "interfaces", Kind::TextList { least: 0 }, "[]", "names";
     /// mode tap and mark: all packets come up from the kernel, or the first ones of each flow
-    /// (Linux 6.6 or later), and it counts the others; or the kernel labels flows, too. Where it
+    /// (Linux 6.1 or later), and it counts the others; or the kernel labels flows, too. Where it
     /// cannot label, first ones come up; where it refuses those, all do. The default of mode mark
     /// is "first"
     capture: Capture = restart "capture", Kind::OneOf(Capture::NAMES), "\"all\"", "";

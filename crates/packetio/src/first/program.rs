@@ -11,6 +11,7 @@ use aya::{Btf, Ebpf, EbpfLoader, Pod};
 use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
 
 use super::editions::KernelEditions;
+use super::filter::Filter;
 use super::hash::Secrets;
 use super::kfunc;
 use super::labels::{Constants, set_ports};
@@ -43,6 +44,8 @@ mod pod {
 pub struct Program {
     ebpf: Ebpf,
     links: Vec<(&'static str, SchedClassifierLinkId)>,
+    /// For each direction, where the kernel has no TCX.
+    filters: Vec<Filter>,
     has_labels: bool,
     directions: &'static [TcAttachType],
     /// By worker and CPU.
@@ -95,6 +98,7 @@ pub fn load(
             counters: counters.map_err(refused)?,
             ebpf,
             links: Vec::new(),
+            filters: Vec::new(),
             has_labels: first.labels.is_some(),
             directions,
         },
@@ -175,7 +179,7 @@ fn load_object(
 }
 
 /// Loads a program into the kernel, unless it is loaded.
-fn load_program<'a>(
+pub fn load_program<'a>(
     ebpf: &'a mut Ebpf,
     name: &str,
 ) -> Result<&'a mut SchedClassifier, Box<dyn Error>> {
@@ -187,7 +191,7 @@ fn load_program<'a>(
     }
 }
 
-fn take(ebpf: &mut Ebpf, name: &str) -> Result<Map, Box<dyn Error>> {
+pub fn take(ebpf: &mut Ebpf, name: &str) -> Result<Map, Box<dyn Error>> {
     let missing = || format!("the object has no map {name}");
     Ok(ebpf.take_map(name).ok_or_else(missing)?)
 }
@@ -217,7 +221,7 @@ impl Program {
             // If the interface is gone, there is nothing to detach from.
             let _ = load_program(&mut self.ebpf, name).map_err(refused)?.detach(link);
         }
-        for direction in self.directions {
+        for (number, &direction) in self.directions.iter().enumerate() {
             let name = match direction {
                 TcAttachType::Egress if self.has_labels => OUT,
                 _ => IN,
@@ -225,10 +229,37 @@ impl Program {
             let program = load_program(&mut self.ebpf, name).map_err(refused)?;
             // In front of other programs, which may drop or redirect.
             let options = TcAttachOptions::TcxOrder(LinkOrder::first());
-            let link = program.attach_with_options(&interface.name, *direction, options);
-            self.links.push((name, link.map_err(|error| refused(error.into()))?));
+            match program.attach_with_options(&interface.name, direction, options) {
+                Ok(link) => self.links.push((name, link)),
+                // The kernel has no TCX.
+                Err(error) if errno(&error) == Some(libc::EINVAL) => {
+                    self.attach_filter(number, name, interface).map_err(refused)?;
+                }
+                Err(error) => return Err(refused(error.into())),
+            }
         }
         Ok(())
+    }
+
+    /// Attaches a program to a direction by a filter.
+    pub fn attach_filter(
+        &mut self,
+        number: usize,
+        name: &str,
+        interface: &Interface,
+    ) -> Result<(), Box<dyn Error>> {
+        if self.filters.len() == number {
+            let program = load_program(&mut self.ebpf, name)?;
+            self.filters.push(Filter::new(program.fd()?)?);
+        }
+        self.filters[number].attach(interface, self.directions[number])
+    }
+
+    /// How it is attached, where that is not by TCX.
+    pub fn how(&self, interface: &Interface) -> Option<String> {
+        let name = &interface.name;
+        let is_filter = !self.filters.is_empty();
+        is_filter.then(|| format!("{name}: a filter of clsact, as the kernel has no TCX (6.6)"))
     }
 
     /// A worker's counters so far.
@@ -238,6 +269,20 @@ impl Program {
             by_cpu.iter().for_each(|counters| sum.add(counters));
         }
         sum
+    }
+}
+
+#[cfg(test)]
+impl Program {
+    /// Number of the program for what comes in.
+    pub fn id(&self) -> u32 {
+        let program: &SchedClassifier = self.ebpf.program(IN).unwrap().try_into().unwrap();
+        program.info().unwrap().id()
+    }
+
+    /// Ends as a process that is killed.
+    pub fn leave_filters(self) {
+        self.filters.into_iter().for_each(Filter::leave);
     }
 }
 
@@ -263,7 +308,6 @@ fn refused(interface: &Interface, error: &(dyn Error + 'static)) -> OpenError {
     }
     let cure = match errno(error) {
         Some(libc::EPERM | libc::EACCES) => Some(NEEDED),
-        Some(libc::EINVAL) if why.contains("link") => Some("Linux 6.6 or later is needed"),
         Some(libc::ENOMEM) => Some("ask for fewer flows or a smaller ring"),
         _ => None,
     };

@@ -110,11 +110,12 @@ pub fn open(
     {
         written.begin_with_ports();
     }
+    let how = program.how(&interface);
     let shared = Arc::new(Shared { program: Mutex::new(program), table });
     let ports = rings.into_iter().zip(0..).map(|(ring, worker)| {
         let enough = Some(Enough(shared.table.clone()));
         let rx = Box::new(Receiver::open(settings, shared.clone(), ring, worker)?);
-        Ok(Opened { rx, tx: None, enough, how: None })
+        Ok(Opened { rx, tx: None, enough, how: how.clone() })
     });
     ports.collect()
 }

@@ -1,7 +1,8 @@
-//! The program on real interfaces: veth pairs in network namespaces. Without root, `ip` and TCX the
+//! The program on real interfaces: veth pairs in network namespaces. Without root and `ip` the
 //! tests are skipped by name.
 
 mod editions;
+mod filters;
 mod flows;
 mod frames;
 mod interfaces;
@@ -35,15 +36,8 @@ use packets::{Packet, flow};
 /// Longer than the kernel needs for anything here.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A namespace with the pair `a0`, `b0`; `None`, said on the terminal, where there can be none or
-/// the kernel has no TCX.
+/// A namespace with the pair `a0`, `b0`; `None`, said on the terminal, where there can be none.
 fn namespace(test: &str) -> Option<Netns> {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release.split(['.', '-']).map_while(|it| it.parse().ok());
-    if (numbers.next(), numbers.next()) < (Some(6), Some(6)) {
-        skip(test, "Linux 6.6");
-        return None;
-    }
     Netns::with_pair(test)
 }
 

@@ -1,5 +1,6 @@
 //! What becomes of the program when its interface changes, and where it is attached.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use aya::programs::{SchedClassifier, TcAttachType};
@@ -12,11 +13,16 @@ use crate::open::{open, probe};
 use crate::rx::LinkEvent;
 use crate::settings::{Direction, PortSettings};
 
-/// Programs at the way in and at the way out of an interface.
+/// Programs at the way in and at the way out of an interface, by TCX or in filters.
 pub fn programs(interface: &str) -> [usize; 2] {
-    [TcAttachType::Ingress, TcAttachType::Egress].map(|way| {
-        let (_, programs) = SchedClassifier::query_tcx(interface, way).unwrap();
-        programs.len()
+    let ways = [(TcAttachType::Ingress, "ingress"), (TcAttachType::Egress, "egress")];
+    ways.map(|(way, name)| match SchedClassifier::query_tcx(interface, way) {
+        Ok((_, programs)) => programs.len(),
+        Err(_) => {
+            let mut list = Command::new("tc");
+            let listed = list.args(["filter", "show", "dev", interface, name]).output().unwrap();
+            String::from_utf8_lossy(&listed.stdout).matches("fenxi_filter direct-action").count()
+        }
     })
 }
 
