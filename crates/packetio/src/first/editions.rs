@@ -131,12 +131,12 @@ impl KernelEditions {
         number: usize,
         at: usize,
     ) -> Option<FrameAnswer> {
-        let mut depths = self.labels.depths.iter();
-        let depth = depths.position(|depth| usize::from(depth.k) == number + 1)?;
-        let answer = *reported.answers.get(depth)?;
+        let mut depths = self.labels.depths.iter().zip(&reported.answers);
+        let (depth, answer) = depths.find(|(depth, _)| usize::from(depth.k) == number + 1)?;
         let edition = answer >> 24;
         (edition != 0).then(|| FrameAnswer {
             at,
+            elements: depth.k,
             class: (answer & 0xff) as u16,
             confidence: (answer >> 8) as u16,
             generation: self.generations[edition as usize].load(Ordering::Acquire).into(),
