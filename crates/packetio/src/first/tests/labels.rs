@@ -18,7 +18,9 @@ fn labels(depths: &[u8]) -> FirstPackets {
         sure_classes: 4,
         ports: Vec::new(),
         is_ports_first: true,
+        elements: depths.iter().copied().max().unwrap(),
         keeps_collecting: false,
+        reports_at_once: false,
         marks: None,
         dscp: Vec::new(),
     };
