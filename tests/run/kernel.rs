@@ -21,7 +21,7 @@ const KERNEL: [&str; 4] =
     ["--set", "io.capture=kernel", "--set", "model.path=models/protocol-small"];
 const AT_B: [&str; 2] = ["--set", "io.interfaces=[\"b\"]"];
 
-fn on_a_wire(test: &str, tools: &[&str]) -> Option<Lab> {
+pub(super) fn on_a_wire(test: &str, tools: &[&str]) -> Option<Lab> {
     let lab = Lab::new(test, &["host"], tools)?;
     lab.wire_within("host", "a", "b");
     Some(lab)
@@ -32,7 +32,7 @@ fn labels(live: &Live) -> f64 {
 }
 
 /// Runs with all packets and with labels in the kernel; the records of both.
-fn both_label(
+pub(super) fn both_label(
     lab: &Lab,
     dir: &Path,
     capture: &Path,
@@ -48,7 +48,7 @@ fn both_label(
 }
 
 /// The same labels, decided by the same at the same depths.
-fn assert_same_labels([all, kernel]: &[PathBuf; 2]) {
+pub(super) fn assert_same_labels([all, kernel]: &[PathBuf; 2]) {
     assert_same_flows(kernel, all);
     let decisions = |records: &Path| {
         fields(records, &["decided_by", "depth", "contradicts", "model_generation"])
@@ -217,7 +217,7 @@ fn a_killed_run_leaves_no_program_in_the_kernel() {
 fn where_the_kernel_cannot_label_fenxi_does_and_says_why() {
     let Some(lab) = on_a_wire("kernel-not", &[]) else { return };
     for (sets, reason) in [
-        (&["task.a.when=protocol = tcp"][..], "task.a.when leaves out flows"),
+        (&["model.path=models/app-id-k10"][..], "task default counts packets without payload, too"),
         (&["cache.prefix=3"], "the prefix cache may give other labels; leave cache.prefix out"),
         (
             &["accel.devices=[\"simulated\"]"],

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use packetio::{Backend, CaptureReader, Received, Rx, Selection, Tx};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::common::lab::{Lab, Program};
@@ -181,12 +182,15 @@ pub const OF_PACKETS: [&str; 8] = [
 /// Some fields of flow records, by the flow's ends.
 pub type Flows = BTreeMap<String, Vec<String>>;
 
-/// The fields with these names.
+/// The fields with these names, or paths.
 pub fn fields(path: &Path, names: &[&str]) -> Flows {
     let mut flows = Flows::new();
     for record in common::json_lines(path) {
         let of = |names: &[&str]| -> String {
-            let values = names.iter().map(|name| record[*name].to_string());
+            let values = names.iter().map(|name| {
+                let value = record.pointer(&format!("/{name}"));
+                value.map(Value::to_string).unwrap_or_default()
+            });
             values.collect::<Vec<_>>().join(" ")
         };
         if record["type"] == "flow" {
