@@ -93,6 +93,10 @@ fn a_flow_has_the_mark_of_its_rule() {
         .unwrap();
     let rules = format!("policy.rules={}", file.display());
     let live = start_kernel(&lab, "in", SMALL, &path, &["--set", &rules]);
+    let mut check = common::fenxi(["check", "--config-only", "--config"]);
+    check.arg(common::root().join("configs/live-mark-kernel.toml")).args(["--set", &rules]);
+    let page = common::run(check).expect_code(0).stdout;
+    assert!(page.contains("in the kernel, marks by fenxi; what it leaves, "), "{page}");
     let mut flows = 0.0;
     for port in [22, 53, MARKED, LABELLED, UNRULED, UNRULED + 1] {
         for (is_v6, is_tcp) in [(false, false), (false, true), (true, false), (true, true)] {

@@ -83,6 +83,7 @@ fn have_marks_of_both(test: &str, capture: &str, bundles: &[PathBuf; 2]) {
     for is_v6 in [false, true] {
         let server = Lab::server(is_v6);
         servers.fetch(&lab, "client", server, "page");
+        live.ctl(&["model", "load", bundles[1].to_str().unwrap(), "--task", "app"]).expect_code(0);
         ask_udp(&lab, HOSTS, server, 20);
         let [near, far] = connect(&lab, HOSTS, server);
         stream(near, far, 20_000);
