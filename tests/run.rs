@@ -16,6 +16,7 @@ mod kernel;
 mod kernel_dscp;
 mod kernel_flood;
 mod kernel_marks;
+mod kernel_rules;
 mod kernel_swap;
 mod layouts;
 mod mark;

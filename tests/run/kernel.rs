@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use accel::Bundle;
+use engine::{Answer, Network};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -12,14 +14,14 @@ use crate::common;
 use crate::common::lab::Lab;
 use crate::common::live::{Live, fenxi_on};
 use crate::run::first::{LASTING, both, gather_shared, programs};
-use crate::run::traffic::{assert_same_flows, flows, send};
+use crate::run::traffic::{OF_PACKETS, assert_same, assert_same_flows, fields, flows, send};
 
 /// A model whose network is small enough.
 const KERNEL: [&str; 4] =
     ["--set", "io.capture=kernel", "--set", "model.path=models/protocol-small"];
 const AT_B: [&str; 2] = ["--set", "io.interfaces=[\"b\"]"];
 
-fn on_a_wire(test: &str, tools: &[&str]) -> Option<Lab> {
+pub(super) fn on_a_wire(test: &str, tools: &[&str]) -> Option<Lab> {
     let lab = Lab::new(test, &["host"], tools)?;
     lab.wire_within("host", "a", "b");
     Some(lab)
@@ -29,39 +31,37 @@ fn labels(live: &Live) -> f64 {
     live.metric_sum("fenxi_port_labels_in_kernel")
 }
 
-/// Who decided each flow's label, and at which depth.
-fn decisions(records: &Path) -> BTreeMap<String, Vec<String>> {
-    let mut flows: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let records = common::json_lines(records);
-    for record in records.iter().filter(|it| it["type"] == "flow") {
-        let of = |names: &[&str]| -> String {
-            names.iter().map(|name| format!("{} ", record[*name])).collect()
-        };
-        let ends = of(&["src", "src_port", "dst", "dst_port", "proto"]);
-        let what = of(&["decided_by", "depth", "contradicts", "model_generation"]);
-        flows.entry(ends).or_default().push(what);
-    }
-    flows
-}
-
-/// The model at the other side, too.
-fn both_label(lab: &Lab, dir: &Path, capture: &Path, args: &[&str], check: impl FnOnce(&Live)) {
-    let args = [&LASTING[..], &KERNEL[2..], args].concat();
-    let [all, kernel] = both(lab, dir, capture, &KERNEL[..2], &args, |live, _| {
+/// Runs with all packets and with labels in the kernel; the records of both.
+pub(super) fn both_label(
+    lab: &Lab,
+    dir: &Path,
+    capture: &Path,
+    args: &[&str],
+    check: impl FnOnce(&Live),
+) -> [PathBuf; 2] {
+    let args = [&LASTING[..], args].concat();
+    both(lab, dir, capture, &KERNEL[..2], &args, |live, _| {
         assert_eq!(labels(live), 1.0);
         assert_eq!(live.said("WARN fenxi::run::ports"), 0);
         check(live);
-    });
-    assert_same_flows(&kernel, &all);
-    assert_eq!(decisions(&kernel), decisions(&all));
-    assert!(flows(&all).len() > 10);
+    })
+}
+
+/// The same labels, decided by the same at the same depths.
+pub(super) fn assert_same_labels([all, kernel]: &[PathBuf; 2]) {
+    assert_same_flows(kernel, all);
+    let decisions = |records: &Path| {
+        fields(records, &["decided_by", "depth", "contradicts", "model_generation"])
+    };
+    assert_same(&decisions(kernel), &decisions(all));
+    assert!(flows(all).len() > 10);
 }
 
 #[test]
 fn the_kernel_gives_the_labels_that_fenxi_gives() {
     let Some(lab) = on_a_wire("kernel", &[]) else { return };
     let dir = tempfile::tempdir().unwrap();
-    both_label(&lab, dir.path(), &common::demo(), &[], |live| {
+    let records = both_label(&lab, dir.path(), &common::demo(), &KERNEL[2..], |live| {
         let flows = live.ctl(&["flows", "--json", "-n", "1000"]).expect_code(0).json();
         let flows = flows["flows"].as_array().unwrap().clone();
         let by = |who: &str| flows.iter().find(|flow| flow["decided_by"] == who).cloned();
@@ -75,6 +75,7 @@ fn the_kernel_gives_the_labels_that_fenxi_gives() {
             assert!(where_is(&flow).is_null(), "{flow}");
         }
     });
+    assert_same_labels(&records);
 }
 
 #[test]
@@ -87,8 +88,76 @@ fn the_kernel_labels_all_shared_captures_as_fenxi_does() {
         return;
     };
     for series in [&["--series"][..], &[]] {
-        both_label(&lab, dir.path(), &capture, series, |_| {});
+        let args = [&KERNEL[2..], series].concat();
+        assert_same_labels(&both_label(&lab, dir.path(), &capture, &args, |_| {}));
     }
+}
+
+/// Trees read times, which differ from one look at a packet to the next. So each run's answers are
+/// held against the engine's to the series in its records.
+#[test]
+fn trees_in_the_kernel_give_the_answers_of_the_engine() {
+    let dir = tempfile::tempdir().unwrap();
+    let capture = dir.path().join("captures");
+    let test = "trees_in_the_kernel_give_the_answers_of_the_engine";
+    let (Some(()), Some(lab)) = (gather_shared(test, &capture), on_a_wire("kernel-trees", &[]))
+    else {
+        return;
+    };
+    let model = common::root().join("models/iot-family");
+    let path = format!("model.path={}", model.display());
+    let args = ["--series", "--set", &path];
+    let [all, kernel] = both_label(&lab, dir.path(), &capture, &args, |_| {});
+    assert_same(&fields(&kernel, &OF_PACKETS), &fields(&all, &OF_PACKETS));
+    let bundle = Bundle::open(&model).unwrap();
+    let [by_all, by_kernel] = [all, kernel].map(|records| answered(&records, &bundle));
+    assert!(by_all.len() > 100 && by_all.keys().eq(by_kernel.keys()));
+    let same = by_all.iter().filter(|(ends, answer)| by_kernel[*ends] == **answer).count();
+    assert!(same > by_all.len() * 9 / 10, "{same} of {}", by_all.len());
+}
+
+/// The flows that a model labelled, each with its label and depth: those of the engine's answers to
+/// the series in their records.
+fn answered(records: &Path, bundle: &Bundle) -> BTreeMap<String, (String, u64)> {
+    // Of the kernel's fixed point, and of the records' four decimals.
+    const TOLERANCE: f32 = 1.0 / 16_384.0 + 0.00005;
+    let network = Network::compile(&bundle.read_model().unwrap(), bundle.ranges()).unwrap();
+    let mut scratch = network.scratch();
+    let mut ask = |record: &Value, elements: usize| {
+        let channel = |name: &str| {
+            let numbers = record[name].as_array().unwrap().iter().take(elements);
+            let mut channel: Vec<f32> = numbers.map(|it| it.as_f64().unwrap() as f32).collect();
+            channel.resize(bundle.k(), 0.0);
+            channel
+        };
+        let series = ["series", "series_inter_arrival_us"].map(channel).concat();
+        let context = ["proto", "dst_port"].map(|name| record[name].as_f64().unwrap() as f32);
+        let mut answers = [Answer::default()];
+        network.run(&mut scratch, &series, &context, &mut answers);
+        answers[0]
+    };
+    let mut flows = BTreeMap::new();
+    let records = common::json_lines(records);
+    for record in records.iter().filter(|it| it["type"] == "flow" && it["decided_by"] == "model") {
+        let decided = record["depth"].as_u64().unwrap() as usize;
+        for depth in bundle.depths().iter().take_while(|it| it.elements <= decided) {
+            let Answer { class, confidence } = ask(record, depth.elements);
+            let label = bundle.labels().get(usize::from(class)).map(|it| it.name.as_str());
+            let label = label.filter(|_| confidence >= bundle.min_confidence());
+            let above = confidence - depth.confidence;
+            if depth.elements < decided {
+                assert!(label.is_none() || above < TOLERANCE, "{}: {record}", depth.elements);
+                continue;
+            }
+            assert_eq!(record["label"], label.unwrap_or("unknown"), "{confidence}: {record}");
+            let recorded = record["confidence"].as_f64().unwrap() as f32;
+            assert!((recorded - confidence).abs() <= TOLERANCE, "{confidence}: {record}");
+        }
+        let ends = ["src", "src_port", "dst", "dst_port", "proto"].map(|it| record[it].to_string());
+        let label = record["label"].as_str().unwrap().to_owned();
+        flows.insert(ends.join(" "), (label, decided as u64));
+    }
+    flows
 }
 
 /// The labels' bounds change by a reload, and come back where it is not confirmed.
@@ -148,7 +217,7 @@ fn a_killed_run_leaves_no_program_in_the_kernel() {
 fn where_the_kernel_cannot_label_fenxi_does_and_says_why() {
     let Some(lab) = on_a_wire("kernel-not", &[]) else { return };
     for (sets, reason) in [
-        (&["task.a.when=protocol = tcp"][..], "task.a.when leaves out flows"),
+        (&["model.path=models/app-id-k10"][..], "task default counts packets without payload, too"),
         (&["cache.prefix=3"], "the prefix cache may give other labels; leave cache.prefix out"),
         (
             &["accel.devices=[\"simulated\"]"],

@@ -23,7 +23,7 @@ pub(super) const NAMED_ROUNDS: u64 = 4;
 /// Ports that name their flows, and the first of those that do not.
 pub(super) const NAMED: [(bool, u16, &str); 4] =
     [(false, 53, "DNS"), (false, 123, "NTP"), (true, 443, "TLS"), (true, 22, "SSH")];
-const UNNAMED: u16 = 21_000;
+pub(super) const UNNAMED: u16 = 21_000;
 pub(super) const UNNAMED_FLOWS: u16 = 24;
 
 /// A flow as it is known behind NAT, too: whether it is of IPv6, whether of TCP, and its server's
@@ -283,6 +283,8 @@ fn a_mark_of_somebody_else_stays_unless_it_is_to_be_overwritten() {
         let path = dir.path().join("records");
         let overwrite = format!("mark.overwrite={overwrites}");
         let live = start_kernel(&lab, "in", SMALL, &path, &["--set", &overwrite]);
+        let rule = live.ctl(&["policy", "add", "destination_port = 53, mark = 0x1000000"]);
+        assert!(rule.stderr.contains("the kernel marks connections by labels alone"), "{rule:?}");
         let flows = talk_of_all(&lab);
         wait_for_labels(&live, flows.len());
         let [written, kept] = ["written", "kept"].map(|outcome| outcomes(&live, outcome));

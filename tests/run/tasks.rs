@@ -2,7 +2,7 @@
 //! one of them fails, is swapped or reloaded.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -15,11 +15,10 @@ use crate::run::traffic::{PROGRAMS, Servers, ask_udp, connect, stream};
 /// Bits of each task, each label its number and one more in them.
 const SHIFTS: [(&str, u32); 2] = [("protocol", 24), ("app", 16)];
 
-/// Two tasks, each with a mark for each of its labels; `more` is added to the second, and `devices`
-/// stands below.
-fn config(more: &str, devices: &str) -> String {
-    let bundles = [common::shipped_bundle(), common::bundle()];
-    let tasks = SHIFTS.iter().zip(&bundles).map(|((name, shift), bundle)| {
+/// Two tasks of these models, each with a mark for each of its labels; `more` is added to the
+/// second, and `devices` stands below.
+fn config(bundles: &[PathBuf; 2], more: &str, devices: &str) -> String {
+    let tasks = SHIFTS.iter().zip(bundles).map(|((name, shift), bundle)| {
         let labels = common::labels(bundle).into_iter().zip(1_u32..);
         let marks = labels.map(|(label, number)| format!("\"{label}\" = {:#x}", number << shift));
         format!(
@@ -37,8 +36,7 @@ fn config(more: &str, devices: &str) -> String {
 }
 
 /// The bits of a label under its task's mask.
-fn bits(task: usize, label: &Value) -> u32 {
-    let bundles = [common::shipped_bundle(), common::bundle()];
+fn bits(bundles: &[PathBuf; 2], task: usize, label: &Value) -> u32 {
     let labels = common::labels(&bundles[task]);
     let at = labels.iter().position(|known| label == known.as_str());
     at.map_or(0, |at| (at as u32 + 1) << SHIFTS[task].1)
@@ -58,19 +56,34 @@ fn second(flow: &Value) -> &Value {
 /// Each connection has the bits of both labels; other programs' bits are unchanged.
 #[test]
 fn a_connection_has_the_marks_of_two_tasks() {
-    let Some(lab) = Lab::routed("twomarks", false, &PROGRAMS) else {
+    have_marks_of_both("twomarks", "first", &[common::shipped_bundle(), common::bundle()]);
+}
+
+/// The first task's bits by the kernel, the second's by fenxi.
+#[test]
+fn a_connection_has_the_marks_of_the_kernel_and_of_another_task() {
+    let small = common::root().join("models/protocol-small");
+    have_marks_of_both("kernel-twomarks", "kernel", &[small, common::shipped_bundle()]);
+}
+
+fn have_marks_of_both(test: &str, capture: &str, bundles: &[PathBuf; 2]) {
+    let Some(lab) = Lab::routed(test, false, &PROGRAMS) else {
         return;
     };
     let servers = Servers::start(&lab, "server", &[("page", 300_000)]);
     let [records, file] = ["records", "fenxi.toml"].map(|name| servers.path(name));
     // The second task is asked about flows of TCP alone, and only once the first has its label.
-    write(&file, &config("when = \"protocol = tcp and protocol.confidence >= 0\"", ""));
+    write(&file, &config(bundles, "when = \"protocol = tcp and protocol.confidence >= 0\"", ""));
     let mut args = vec!["--config", file.to_str().unwrap()];
-    args.extend(["--flows", records.to_str().unwrap()]);
+    let capture_of = format!("io.capture={capture}");
+    args.extend(["--set", &capture_of, "--flows", records.to_str().unwrap()]);
     let live = Live::start(&lab, "router", &args);
+    let is_kernels = live.metric_sum("fenxi_port_labels_in_kernel") == 1.0;
+    assert_eq!(is_kernels, capture == "kernel");
     for is_v6 in [false, true] {
         let server = Lab::server(is_v6);
         servers.fetch(&lab, "client", server, "page");
+        live.ctl(&["model", "load", bundles[1].to_str().unwrap(), "--task", "app"]).expect_code(0);
         ask_udp(&lab, HOSTS, server, 20);
         let [near, far] = connect(&lab, HOSTS, server);
         stream(near, far, 20_000);
@@ -89,7 +102,7 @@ fn a_connection_has_the_marks_of_two_tasks() {
         let of = |task: usize, label: &Value| match label["time_to_label_us"].is_null() {
             // What a flow is named at its end comes too late for a mark.
             true => 0,
-            false => bits(task, &label["label"]),
+            false => bits(bundles, task, &label["label"]),
         };
         let expected = [of(0, &flow), of(1, second(&flow))];
         let mark = marks.get(&tuple.join(" ")).copied();
@@ -124,10 +137,11 @@ fn what_happens_to_one_task_leaves_the_others_alone() {
     };
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("fenxi.toml");
+    let bundles = [common::shipped_bundle(), common::bundle()];
     let failing = "[device.bad]\nprovider = \"simulated\"\nfaults = \"vanish=1\"\n";
     let devices =
         |bad: &str| format!("devices = [\"{bad}\"]\npolicy = \"slo\"\nlatency_goal_ms = 5");
-    write(&file, &config(&devices("bad"), failing));
+    write(&file, &config(&bundles, &devices("bad"), failing));
     let args = ["--config", file.to_str().unwrap()];
     let live = Live::start(&lab, "router", &args);
     let talk = |flows: usize| {
@@ -144,7 +158,7 @@ fn what_happens_to_one_task_leaves_the_others_alone() {
     assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
 
     // Another device for the second task alone.
-    write(&file, &config(&devices("native"), failing));
+    write(&file, &config(&bundles, &devices("native"), failing));
     let reloaded = live.ctl(&["reload"]).expect_code(0);
     assert!(reloaded.stdout.contains("task.app.devices"), "{}", reloaded.stdout);
     let (before, other) = (series(&live, "protocol", "inferred"), series(&live, "app", "inferred"));

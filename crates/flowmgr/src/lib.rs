@@ -86,7 +86,7 @@ pub use key::Key;
 pub use look::{
     CHAIN_FLOWS_MAX, FlowDetail, FlowLook, Found, OtherLabel, Standing, TaskDetail, Wanted,
 };
-pub use manager::{Fate, Manager, Packet};
+pub use manager::{Fate, Given, Manager, Packet};
 pub use measure::{RandomLines, hash_by};
 pub use memory::Pages;
 pub use outbox::LABELS_LOOKED_AT;

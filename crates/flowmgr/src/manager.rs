@@ -76,6 +76,17 @@ pub struct Packet {
 // A burst of them is written and read twice, so their size matters.
 const _: () = assert!(size_of::<Packet>() == 32);
 
+/// A label of the first task that came with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// [`Packet::at`] of the packet.
+    pub at: usize,
+    /// Elements of the series that the label is for.
+    pub elements: u8,
+    /// The label.
+    pub label: Label,
+}
+
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fate {
@@ -250,9 +261,9 @@ impl<P: Part> Manager<P> {
         self.walk.port
     }
 
-    /// Labels of series of the first task that come with the next burst, by [`Packet::at`] of the
-    /// packets that complete the series, in that order. [`Part::answer`] takes them.
-    pub fn give(&mut self, labels: impl Iterator<Item = (usize, Label)>) {
+    /// Labels of series of the first task that come with the next burst, in the order of its
+    /// packets. [`Part::answer`] takes them.
+    pub fn give(&mut self, labels: impl Iterator<Item = Given>) {
         self.walk.given.clear();
         self.walk.given.extend(labels);
     }

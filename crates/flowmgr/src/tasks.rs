@@ -111,7 +111,10 @@ impl Tasks {
         for at in 0..tasks.depths.len() {
             let AtDepth { task, k, mut needs } = tasks.depths[at];
             raise(&mut needs, number_of(tasks.task(task).config.unit), k);
-            tasks.raise_by(&mut needs, task, &number_of);
+            // Where ports give labels, no element makes the depth due.
+            if k > 0 {
+                tasks.raise_by(&mut needs, task, &number_of);
+            }
             tasks.depths[at].needs = needs;
         }
         tasks

@@ -456,7 +456,7 @@ static __always_inline int label(struct __sk_buff *skb, struct packet *packet, s
 		return 0;
 	}
 	int is_full = FIELD(state, WRITTEN_SHIFT) >= settings.elements, ends = packet->marks & (TCP_FIN | TCP_RST);
-	if (ends || (settings.keeps_collecting ? is_full : found >= 0))
+	if (settings.reports_at_once || ends || (settings.keeps_collecting ? is_full : found >= 0))
 		send_report(packet, 0);
 	if ((__u32)state == version && is_settled(entry, state))
 		entry->is_quiet = 1;

@@ -63,8 +63,9 @@ static __always_inline __u64 tag_of(__u32 version) { return (__u64)(version / VE
 // Set by user space before the program is loaded.
 const volatile struct {
 	__u32 depths;
-	__u32 elements;         // by the greatest depth
-	__u32 keeps_collecting; // up to there, although the label is decided: records want the series
+	__u32 elements;         // collected, at most
+	__u32 keeps_collecting; // up to there, although the label is decided: user space wants the series
+	__u32 reports_at_once;  // user space waits for each element
 	__u32 is_ports_first;   // ports name flows until an answer contradicts them
 	__u32 marks;            // labels have marks
 	__u32 marks_packets;    // they are set in packets that come in, too

@@ -68,6 +68,8 @@ impl Gso {
 pub struct FrameAnswer {
     /// [`Frame::at`] of that frame.
     pub at: usize,
+    /// Packets with payload that the kernel had seen of the flow.
+    pub elements: u8,
     /// Number of the class.
     pub class: u16,
     /// Its probability in Q15: 32,768 is 1.

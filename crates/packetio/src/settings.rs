@@ -57,9 +57,13 @@ pub struct KernelLabels {
     pub ports: Vec<KernelPort>,
     /// Whether ports name flows until an answer contradicts them.
     pub is_ports_first: bool,
-    /// Whether elements are collected up to the greatest depth although the label is decided:
-    /// records want the series.
+    /// Elements collected of a flow, at most.
+    pub elements: u8,
+    /// Whether elements are collected up to there although the label is decided: records or other
+    /// tasks want the series.
     pub keeps_collecting: bool,
+    /// Whether each element is reported when it comes: rules or other tasks wait for it.
+    pub reports_at_once: bool,
     /// Writes labels into the marks of connections and packets; `None`: user space does.
     pub marks: Option<KernelMarks>,
     /// By class: the DSCP that packets of its flows leave with. Empty: none.

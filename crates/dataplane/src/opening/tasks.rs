@@ -70,13 +70,8 @@ impl OpenTask {
         Ok(OpenTask::all_of(config, &bundles))
     }
 
-    /// The only task of a configuration, with this bundle.
-    pub fn only(config: &Config, bundle: &Bundle) -> OpenTask {
-        let mut all = OpenTask::all_of(config, std::slice::from_ref(bundle));
-        all.swap_remove(0)
-    }
-
-    fn all_of(config: &Config, bundles: &[Bundle]) -> Vec<OpenTask> {
+    /// All tasks of a configuration, with these bundles.
+    pub fn all_of(config: &Config, bundles: &[Bundle]) -> Vec<OpenTask> {
         let words = words(bundles);
         let both = config.tasks.iter().zip(bundles).enumerate();
         let of = |(number, (task, bundle)): (usize, (&config::checked::Task, &Bundle))| OpenTask {

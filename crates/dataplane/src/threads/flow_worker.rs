@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use cring::{Counter, Label, Source, in_words};
 use crossbeam_utils::Backoff;
 use flowmgr::record::Record;
-use flowmgr::{Counted, Effect, Fate, Gso, Key, LABELS_LOOKED_AT, Packet};
+use flowmgr::{Counted, Effect, Fate, Given, Gso, Key, LABELS_LOOKED_AT, Packet};
 use packetio::{Burst, FlowCounts, FrameAnswer, Notice, Received, Rx, TxCounts};
 
 use crate::Error;
@@ -379,14 +379,15 @@ fn count_ports(ports: &mut [Box<dyn Rx>], processor: &Processor, counters: &mut 
     }
 }
 
-/// The label of the kernel's answer.
-fn label_of(answer: &FrameAnswer) -> Label {
-    Label::Class {
+/// The kernel's answer as a label.
+fn given(answer: &FrameAnswer) -> Given {
+    let label = Label::Class {
         class: answer.class,
         confidence: in_words(f32::from(answer.confidence) / 32_768.0),
         source: Source::Model,
         model: answer.generation,
-    }
+    };
+    Given { at: answer.at, elements: answer.elements, label }
 }
 
 /// The port's number in the flow manager, where 0 means none.
@@ -440,7 +441,7 @@ impl Processor {
             self.look_up_rules_between();
             return Ok(());
         }
-        self.manager.give(burst.answers().iter().map(|answer| (answer.at, label_of(answer))));
+        self.manager.give(burst.answers().iter().map(given));
         let (data, frames) = burst.parts();
         let now_us = self.now_us;
         if !self.clock.fits(frames, now_us) {

@@ -1,4 +1,4 @@
-//! What the kernel labels flows by (`io.capture = "kernel"`): the task of the run, as the kernel's
+//! What the kernel labels flows by (`io.capture = "kernel"`): the first task, as the kernel's
 //! program wants it. It gives the labels that fenxi would give: the same network in integers, and
 //! thresholds that the same confidences pass.
 
@@ -21,7 +21,7 @@ const CLASSES_MAX: usize = u8::MAX as usize;
 /// 1 in Q15.
 const ONE: u32 = 1 << 15;
 
-/// What the kernel labels flows by.
+/// What the kernel labels flows by: the first task. The others get its packets at once.
 ///
 /// # Errors
 /// Why it cannot.
@@ -31,38 +31,23 @@ pub fn kernel_labels(
     recorded: SeriesShare,
 ) -> Result<KernelLabels, String> {
     match (tasks, why_not(config, tasks)) {
-        ([task], None) => of_task(config, task, recorded, accel::kernel_net(&task.bundle)?),
+        ([first, ..], None) => of_tasks(config, tasks, recorded, accel::kernel_net(&first.bundle)?),
         (_, why) => Err(why.unwrap_or_default()),
     }
 }
 
 /// Why the kernel cannot label, but for its network.
 fn why_not(config: &Config, tasks: &[OpenTask]) -> Option<String> {
-    let [task] = tasks else {
-        return Some(format!("there are {} tasks, and it asks one model", tasks.len()));
-    };
-    let (name, series, labels) = (&task.name, &task.series, task.bundle.labels().len());
+    let task = tasks.first()?;
+    let (name, labels) = (&task.name, task.bundle.labels().len());
     let local = local_context(&task.bundle);
-    let first = config.tasks.first();
     let mut devices = task.config.accel.devices.iter();
     let other = devices.find(|device| !device.provider.answers_at_once);
+    let beyond = beyond_labels(config).filter(|_| config.tag.in_kernel);
     let reasons = [
         (
-            first.is_some_and(|it| !it.when.terms.is_empty()),
-            format!("task.{name}.when leaves out flows, and it asks about all"),
-        ),
-        (config.policy.rules.is_some(), "policy.rules has rules, which it cannot ask".to_owned()),
-        (series.unit != Unit::Data, "the model counts packets without payload, too".to_owned()),
-        (
-            series.features.union(KEPT) != KEPT,
-            format!(
-                "the model reads {}, and it keeps lengths and times",
-                task.bundle.features().join(", ")
-            ),
-        ),
-        (
-            series.k_max() > ELEMENTS_MAX,
-            format!("the model reads {} packets, and it keeps {ELEMENTS_MAX}", series.k_max()),
+            beyond.is_some(),
+            format!("{}, and tag.in_kernel goes by labels alone", beyond.unwrap_or_default()),
         ),
         (
             local.is_some(),
@@ -84,20 +69,44 @@ fn why_not(config: &Config, tasks: &[OpenTask]) -> Option<String> {
             ),
         ),
         (
-            first.is_some_and(|it| it.cache.is_some()),
+            config.tasks.first().is_some_and(|it| it.cache.is_some()),
             "the prefix cache may give other labels; leave cache.prefix out".to_owned(),
         ),
     ];
-    reasons.into_iter().find(|(is_so, _)| *is_so).map(|(_, reason)| reason)
+    let reason = reasons.into_iter().find(|(is_so, _)| *is_so).map(|(_, reason)| reason);
+    tasks.iter().find_map(not_kept).or(reason)
 }
 
-/// The task as the kernel asks its network `net`.
-fn of_task(
+/// What a task wants of packets that the kernel does not keep.
+fn not_kept(task: &OpenTask) -> Option<String> {
+    let (name, series) = (&task.name, &task.series);
+    if series.unit != Unit::Data {
+        return Some(format!("task {name} counts packets without payload, too"));
+    }
+    if series.features.union(KEPT) != KEPT {
+        let features = task.bundle.features().join(", ");
+        return Some(format!("task {name} reads {features}, and it keeps lengths and times"));
+    }
+    let k = series.k_max();
+    (k > ELEMENTS_MAX)
+        .then(|| format!("task {name} reads {k} packets, and it keeps {ELEMENTS_MAX}"))
+}
+
+/// What decides about a flow besides its label, which is all that the kernel knows.
+fn beyond_labels(config: &Config) -> Option<String> {
+    let when = config.tasks.first().filter(|it| !it.when.terms.is_empty());
+    let when = when.map(|it| format!("task.{}.when leaves out flows", it.name));
+    config.policy.rules.as_ref().map(|_| "policy.rules has rules".to_owned()).or(when)
+}
+
+/// The first task as the kernel asks its network `net`.
+fn of_tasks(
     config: &Config,
-    task: &OpenTask,
+    tasks: &[OpenTask],
     recorded: SeriesShare,
     net: Vec<u8>,
 ) -> Result<KernelLabels, String> {
+    let task = &tasks[0];
     let bundle = &task.bundle;
     let depths = task.series.depths.iter().zip(task.series.sure());
     // The one in front of them, where ports name flows, asks nothing.
@@ -112,17 +121,20 @@ fn of_task(
     let port =
         |it: &PortLabel| KernelPort { protocol: it.protocol, port: it.port, class: it.class as u8 };
     let refused = |error: dataplane::Error| error.to_string();
+    let (has_others, elements) = (tasks.len() > 1, tasks.iter().map(|it| it.series.k_max()));
     Ok(KernelLabels {
         net,
         depths: depths.collect(),
-        least: thresholds(config, bundle).map_err(refused)?.least_q15(),
+        least: thresholds(&task.config, bundle).map_err(refused)?.least_q15(),
         sure_classes: bundle.labels().len() as u16,
         ports: task.series.ports.iter().map(port).collect(),
         is_ports_first: task.series.is_ports_first(),
-        keeps_collecting: !recorded.is_none(),
+        elements: elements.max().unwrap_or_default() as u8,
+        keeps_collecting: has_others || !recorded.is_none(),
+        reports_at_once: has_others || config.policy.rules.is_some(),
         marks: marks(config, bundle).map_err(refused)?,
         dscp: match config.tag.in_kernel {
-            true => dscp_by_class(config, bundle).map_err(refused)?,
+            true => dscp_by_class(&task.config, bundle).map_err(refused)?,
             false => Vec::new(),
         },
     })
@@ -134,10 +146,10 @@ fn least(passes: impl Fn(u16) -> bool) -> u16 {
     all.find(|&q15| passes(in_words(engine::from_q15(q15)))).unwrap_or(ONE) as u16
 }
 
-/// The marks of mode mark, but for connections of a zone, which the kernel's program does not look
-/// up.
+/// The marks of mode mark, if they go by labels; but for connections of a zone, which the kernel's
+/// program does not look up.
 fn marks(config: &Config, bundle: &Bundle) -> Result<Option<KernelMarks>, dataplane::Error> {
-    if config.mark.zone != 0 {
+    if config.mark.zone != 0 || beyond_labels(config).is_some() {
         return Ok(None);
     }
     let marks = class_marks(config, &[labels(bundle)])?;
@@ -167,7 +179,7 @@ mod tests {
     fn of(sets: &[&str]) -> KernelLabels {
         let (config, tasks) = open(sets);
         assert_eq!(why_not(&config, &tasks), None);
-        of_task(&config, &tasks[0], SeriesShare::NONE, Vec::new()).unwrap()
+        of_tasks(&config, &tasks, SeriesShare::NONE, Vec::new()).unwrap()
     }
 
     /// What the program does with an answer: its class, and whether it decides.
@@ -197,7 +209,7 @@ mod tests {
         ] {
             let (config, tasks) = open(sets);
             let task = &tasks[0];
-            let labels = of_task(&config, task, SeriesShare::NONE, Vec::new()).unwrap();
+            let labels = of_tasks(&config, &tasks, SeriesShare::NONE, Vec::new()).unwrap();
             let thresholds = thresholds(&config, &task.bundle).unwrap();
             let sure = task.series.sure();
             let by_model = &sure[1..];
@@ -252,7 +264,11 @@ mod tests {
         let marks = of(&["mark.as=dscp", "mark.overwrite=true"]).marks.unwrap();
         assert_eq!((marks.mask, marks.bits[class("DNS")]), (0xbf, 18 | 0x80));
         assert!(marks.overwrites);
-        assert_eq!(of(&["mark.zone=3"]).marks, None, "fenxi writes them");
+        let rules = "policy.rules=office.toml";
+        for beyond in ["mark.zone=3", "task.a.when=protocol = tcp", rules] {
+            assert_eq!(of(&[beyond]).marks, None, "fenxi writes them: {beyond}");
+        }
+        assert_eq!([labels.reports_at_once, of(&[rules]).reports_at_once], [false, true]);
         let labels = of(&["tag.in_kernel=true"]);
         assert_eq!(labels.dscp[class("DNS")], Some(18));
         assert_eq!(labels.dscp[class("QUIC")], None);
@@ -268,11 +284,14 @@ mod tests {
         };
         let model = concat!("model.path=", env!("CARGO_MANIFEST_DIR"), "/../../");
         let of = |folder: &str| [model, folder].concat();
+        let of_task = |task: &str, folder: &str| {
+            of(folder).replacen("model.path", &format!("task.{task}.model"), 1)
+        };
         let rules = "policy.rules=office.toml";
         for (sets, reason) in [
-            (&["task.a.depths=[3]", "task.b.depths=[3]"][..], "there are 2 tasks"),
-            (&["task.a.when=protocol = tcp"], "task.a.when leaves out flows"),
-            (&[rules], "policy.rules has rules"),
+            (&["task.a.depths=[3]", &of_task("b", "models/app-id-k10")][..], "task b counts"),
+            (&["tag.in_kernel=true", "task.a.when=protocol = tcp"], "task.a.when leaves out flows"),
+            (&["tag.in_kernel=true", rules], "policy.rules has rules, and tag.in_kernel goes by"),
             (&["accel.devices=[\"cpu\"]"], "on the device cpu, whose answers may differ"),
             (&["cache.prefix=3"], "the prefix cache may give other labels"),
             (&[&of("models/app-id-k10")], "counts packets without payload"),
@@ -281,5 +300,6 @@ mod tests {
             assert!(why.contains(reason), "{sets:?}: {why}");
         }
         assert_eq!(why(&[&of("models/iot-family")]), "");
+        assert_eq!(why(&["task.a.depths=[3]", "task.b.depths=[10]", rules]), "");
     }
 }

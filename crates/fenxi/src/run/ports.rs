@@ -71,17 +71,21 @@ pub fn wanted(config: &Config, tasks: &[OpenTask], recorded: SeriesShare) -> Wan
     Wanted { first: Some(first), no_labels }
 }
 
-/// Adds to who labels, and why, what the kernel does about it.
+/// Adds to who labels for the first task, and why, what the kernel does about it.
 pub fn note_kernel(wanted: &Wanted, tasks: &mut [OpenTask]) {
-    let labels = wanted.first.as_ref().is_some_and(|it| it.labels.is_some());
-    for task in tasks {
-        let own = if task.labels_why.is_empty() { "by fenxi" } else { &task.labels_why };
-        task.labels_why = match &wanted.no_labels {
-            Some(no_labels) => format!("{own}; {no_labels}"),
-            None if labels => format!("in the kernel; what it leaves, {own}"),
-            None => continue,
-        };
-    }
+    let Some(task) = tasks.first_mut() else { return };
+    let labels = wanted.first.as_ref().and_then(|it| it.labels.as_ref());
+    let own = if task.labels_why.is_empty() { "by fenxi" } else { &task.labels_why };
+    task.labels_why = match (&wanted.no_labels, labels) {
+        (Some(no_labels), _) => format!("{own}; {no_labels}"),
+        (None, Some(labels)) => {
+            let is_marked = task.config.io.mode == IoMode::Mark;
+            let is_by_fenxi = is_marked && labels.first().marks.is_none();
+            let marks = if is_by_fenxi { ", marks by fenxi" } else { "" };
+            format!("in the kernel{marks}; what it leaves, {own}")
+        }
+        (None, None) => return,
+    };
 }
 
 /// Enough first packets of each flow for the longest series of a task.

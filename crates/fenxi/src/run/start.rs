@@ -115,7 +115,9 @@ impl Opened {
         let opening = ModelOpening::start(&helpers, config, &tasks, series, recorder.as_ref())?;
         let (settings, sinks) = (threads.settings, self.sinks);
         let have_rules = rules.at_start().is_some();
-        let workers = Workers::new(settings, have_rules, config.flow.max_flows);
+        let kernel = self.kernel.filter(|_| labels_in_kernel);
+        let mut workers = Workers::new(settings, have_rules, config.flow.max_flows);
+        workers.kernel_marks = kernel.as_ref().is_some_and(|it| it.first().marks.is_some());
         let run_ended = helpers.run_ended().clone();
         let rules = RunningRules::new(rules, workers, state.clone(), run_ended);
         let rules = SharedRules::new(rules);
@@ -130,7 +132,7 @@ impl Opened {
             notifier: Notifier::from_environment(),
             undo: None,
             recorder: recorder.clone(),
-            kernel: self.kernel.filter(|_| labels_in_kernel),
+            kernel,
         };
         let live = LiveParts {
             what: what(config),

@@ -1,10 +1,8 @@
 //! The path of a series: packet by packet into the store; once a depth's elements are complete, on
 //! the ring, or answered at once.
 
-use cring::Label;
-
 use super::walk::Walk;
-use super::{Fate, Packet, Staged};
+use super::{Fate, Given, Packet, Staged};
 use crate::asked::Subject;
 use crate::config::Effect;
 use crate::entry::STATE_COLLECTED;
@@ -16,9 +14,9 @@ use crate::wire::Headers;
 
 impl<P: Part> Walk<P> {
     /// The label that came with the packet here, if one did.
-    pub fn given(&self, at: usize) -> Option<Label> {
-        let found = self.given.binary_search_by_key(&at, |(at, _)| *at);
-        found.ok().map(|number| self.given[number].1)
+    pub fn given(&self, at: usize) -> Option<Given> {
+        let found = self.given.binary_search_by_key(&at, |it| it.at);
+        found.ok().map(|number| self.given[number])
     }
 
     /// Adds a packet to the series that it is an element of. Returns whether a label may count for
@@ -33,7 +31,7 @@ impl<P: Part> Walk<P> {
         staged: &Staged,
         time_us: i64,
         now_ns: u64,
-        given: Option<Label>,
+        given: Option<Given>,
     ) -> bool {
         let Ok(headers) = &staged.headers else {
             return false;
@@ -109,6 +107,12 @@ impl<P: Part> Walk<P> {
                 may_count |= self.flows.effect != Effect::Arrival;
                 continue;
             }
+            let is_its = |it: &Given| {
+                let elements = usize::from(it.elements);
+                // Where the label was given, the flow may have begun later.
+                task == TaskId::FIRST && elements == tasks.k(depth) && it.elements == seen[0]
+            };
+            let arrival = Arrival { given: arrival.given.filter(is_its), ..arrival };
             self.series.ask(flows, &arrival, depth, tasks, (is_by_port, &mut self.more));
             may_count = true;
             if task != TaskId::FIRST {

@@ -198,7 +198,7 @@ impl<P: Part> Answering<'_, P> {
                 .and_then(|packet| data.get_mut(packet.at..packet.at + packet.captured as usize));
             self.treat(index, waiting, fate, frame.unwrap_or_default());
             if waiting.may_be_element
-                && self.add_late(index, waiting)
+                && self.add_late(index, waiting, packet)
                 && let Some(packet) = packet
             {
                 self.label_late(index, waiting, packet, fate, data);
@@ -306,7 +306,7 @@ impl<P: Part> Answering<'_, P> {
 
     /// Adds a packet that waited to the series of its flow. Returns whether an answer to them may
     /// be there now.
-    fn add_late(&mut self, index: u32, waiting: &Waiting) -> bool {
+    fn add_late(&mut self, index: u32, waiting: &Waiting, packet: Option<&Packet>) -> bool {
         if self.walk.rules.is_unasked(index) {
             return false;
         }
@@ -316,8 +316,9 @@ impl<P: Part> Answering<'_, P> {
         let (walk, time_us) = (&mut self.walk, waiting.time_us);
         let hot = walk.flows.entries.hot(index);
         let direction = hot.direction(headers.from_low);
+        let given = packet.and_then(|packet| walk.given(packet.at));
         let is_answered = !hot.has_all(walk.labels.collected())
-            && walk.collect(index, direction, &waiting.staged, time_us, self.now_ns, None);
+            && walk.collect(index, direction, &waiting.staged, time_us, self.now_ns, given);
         is_answered || walk.flows.entries.hot(index).has(STATE_EMITTED)
     }
 

@@ -3,10 +3,10 @@
 
 use std::io;
 
-use cring::{Label, Producer, Slot};
+use cring::{Producer, Slot};
 
 use super::stages::{Staged, Staging};
-use super::{Fate, Packet};
+use super::{Fate, Given, Packet};
 use crate::arrival::Arrivals;
 use crate::behaviour::{Behaviour, Behaviours};
 use crate::config::BURST_MAX;
@@ -59,7 +59,7 @@ pub(super) struct Walk<P> {
     pub in_port: u8,
     pub staging: Staging,
     /// See [`crate::Manager::give`].
-    pub given: Vec<(usize, Label)>,
+    pub given: Vec<Given>,
 }
 
 impl<P: Part> Walk<P> {

@@ -7,6 +7,7 @@ use crate::config::{Effect, SeriesShare};
 use crate::entry::Counts;
 use crate::flows::Flows;
 use crate::ids::{Awaited, DepthId, TaskId};
+use crate::manager::Given;
 use crate::part::{First, Part};
 use crate::tasks::Tasks;
 
@@ -18,8 +19,8 @@ pub(crate) struct Arrival {
     pub time_us: i64,
     /// The caller's clock.
     pub now_ns: u64,
-    /// The label of its series, where it came with the packet.
-    pub given: Option<Label>,
+    /// A label that came with the packet.
+    pub given: Option<Given>,
 }
 
 /// What is collected, and where it goes.
@@ -119,7 +120,8 @@ impl SeriesPart {
         let asked = Asked::begin(&self.store, flows, arrival, depth, is_named_by_port);
         asked.write(&self.store, tasks, &mut self.slot);
         let flow = asked.flow;
-        let label = by.answer(&self.slot, flows.entries.labels_now(), arrival.given);
+        let label =
+            by.answer(&self.slot, flows.entries.labels_now(), arrival.given.map(|it| it.label));
         // Cannot be post-mortem: nobody else knows of the pending word.
         let _ = flows.entries.word(depth, arrival.index).decide(flow.generation, label);
         flows.outbox.await_label(Awaited { flow, depth });

@@ -92,6 +92,8 @@ impl KernelEditions {
         let ks = |labels: &KernelLabels| labels.depths.iter().map(|it| it.k).collect::<Vec<_>>();
         let fixed = [
             (ks(first) == ks(next), "the depths"),
+            (first.elements == next.elements, "how many packets it collects"),
+            (first.reports_at_once == next.reports_at_once, "when it reports them"),
             (first.ports == next.ports, "the labels of ports"),
             (first.is_ports_first == next.is_ports_first, "when ports name flows"),
             (first.marks.is_some() == next.marks.is_some(), "whether there are marks"),
@@ -131,12 +133,12 @@ impl KernelEditions {
         number: usize,
         at: usize,
     ) -> Option<FrameAnswer> {
-        let mut depths = self.labels.depths.iter();
-        let depth = depths.position(|depth| usize::from(depth.k) == number + 1)?;
-        let answer = *reported.answers.get(depth)?;
+        let mut depths = self.labels.depths.iter().zip(&reported.answers);
+        let (depth, answer) = depths.find(|(depth, _)| usize::from(depth.k) == number + 1)?;
         let edition = answer >> 24;
         (edition != 0).then(|| FrameAnswer {
             at,
+            elements: depth.k,
             class: (answer & 0xff) as u16,
             confidence: (answer >> 8) as u16,
             generation: self.generations[edition as usize].load(Ordering::Acquire).into(),

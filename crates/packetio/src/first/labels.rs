@@ -20,6 +20,7 @@ pub struct Constants {
     depths: u32,
     elements: u32,
     keeps_collecting: u32,
+    reports_at_once: u32,
     is_ports_first: u32,
     pub marks: u32,
     marks_packets: u32,
@@ -82,8 +83,9 @@ impl Constants {
     pub fn new(labels: &KernelLabels, marks: bool) -> Constants {
         Constants {
             depths: labels.depths.len() as u32,
-            elements: labels.depths.last().map_or(1, |it| it.k.into()),
+            elements: labels.elements.into(),
             keeps_collecting: labels.keeps_collecting.into(),
+            reports_at_once: labels.reports_at_once.into(),
             is_ports_first: labels.is_ports_first.into(),
             marks: marks.into(),
             marks_packets: (labels.marks.is_some() && !marks).into(),

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
+use dataplane::Error;
 use dataplane::rules::{RulesInForce, RulesUpdate};
 use dataplane::settings::{SettingsSender, Update, WorkerEnded};
 use dataplane::swap::Refusal;
@@ -16,6 +17,8 @@ pub struct Workers {
     max_flows: usize,
     /// Whether they have had rules.
     pub have_rules: bool,
+    /// The kernel's program marks connections, and knows no rules.
+    pub kernel_marks: bool,
     /// Time of the last change of the rules.
     changed: Instant,
 }
@@ -23,13 +26,14 @@ pub struct Workers {
 impl Workers {
     /// Workers whose tables hold `max_flows` each.
     pub fn new(workers: Vec<SettingsSender>, have_rules: bool, max_flows: usize) -> Workers {
-        Workers { workers, max_flows, have_rules, changed: Instant::now() }
+        let changed = Instant::now();
+        Workers { workers, max_flows, have_rules, kernel_marks: false, changed }
     }
 
     /// Gives all workers new settings and rules, waits until they use them, and drops the old ones.
     ///
     /// # Errors
-    /// The run ends; no memory for the first rules.
+    /// The run ends; no memory for the first rules, or the kernel's program would mark against them.
     pub fn update(
         &mut self,
         settings: Option<&flowmgr::Settings>,
@@ -38,6 +42,11 @@ impl Workers {
     ) -> Result<(), Refusal> {
         if settings.is_none() && rules.is_none() {
             return Ok(());
+        }
+        if rules.is_some() && !self.have_rules && self.kernel_marks {
+            let why = "the kernel marks connections by labels alone (io.capture = \"kernel\"): name \
+                the rules in policy.rules, and restart fenxi";
+            return Err(Error::Config(why.to_owned()).into());
         }
         if rules.is_some() {
             self.wait_for_turn(run_ended)?;

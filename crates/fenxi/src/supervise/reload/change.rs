@@ -175,7 +175,8 @@ impl Change {
         sinks::check_labels(next, &labels)?;
         change.flow = changed(now, next, |config| flow(config, &bundles))?;
         if let Some(editions) = &base.kernel {
-            change.kernel = for_kernel(base, editions, next, &bundles[0], change.has_model())?;
+            let has_model = change.prepared[0].as_ref().is_some_and(Prepared::has_model);
+            change.kernel = for_kernel(base, editions, next, &bundles, has_model)?;
         }
         Ok(change)
     }
@@ -189,21 +190,22 @@ fn for_kernel(
     base: &Base,
     editions: &KernelEditions,
     next: &Config,
-    bundle: &Bundle,
+    bundles: &[Arc<Bundle>],
     has_model: bool,
 ) -> Result<Option<KernelLabels>, Error> {
-    let of = |config: &Config, bundle: &Bundle| {
-        kernel_labels(config, &[OpenTask::only(config, bundle)], SeriesShare::NONE)
+    let of = |config: &Config, bundles: &mut dyn Iterator<Item = &Arc<Bundle>>| {
+        let bundles: Vec<Bundle> = bundles.map(|it| (**it).clone()).collect();
+        kernel_labels(config, &OpenTask::all_of(config, &bundles), SeriesShare::NONE)
     };
     let refused = |why: &dyn Display| {
         Error::Config(format!("io.capture = \"kernel\": {why}; restart fenxi to change that"))
     };
-    let opening = &base.openings[0];
-    let labels = of(next, bundle).map_err(|why| refused(&why))?;
-    if !has_model && of(&base.now, opening.bundle()).as_ref() == Ok(&labels) {
+    let labels = of(next, &mut bundles.iter()).map_err(|why| refused(&why))?;
+    let now = &mut base.openings.iter().map(Opening::bundle);
+    if !has_model && of(&base.now, now).as_ref() == Ok(&labels) {
         return Ok(None);
     }
-    if !opening.is_inline() {
+    if !base.openings[0].is_inline() {
         return Err(refused(&"analytics managers, which answer some flows, may change earlier"));
     }
     editions.check(&labels).map_err(|why| refused(&why))?;

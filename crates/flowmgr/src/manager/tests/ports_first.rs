@@ -357,19 +357,31 @@ fn a_rule_that_gives_a_label_or_asks_nothing_comes_before_the_port() {
     }
 }
 
-/// A task behind the first, whose labels set DSCPs.
+/// The task behind another one of three packets, its labels set DSCPs; and the ends of their rings.
+fn behind_another(mut config: Config) -> (Bench, Vec<Consumer<Slot>>) {
+    config.tasks.insert(0, TaskConfig::lengths(3, 3));
+    config.settings.actions = Actions::of_tasks([[None; 3], [Some(46), Some(10), None]]);
+    let (producers, consumers): (Vec<_>, Vec<_>) = [ring(64), ring(64)].into_iter().unzip();
+    let producers = producers.into_iter().map(|ring| vec![ring]).collect();
+    let manager = Manager::with_rings(config, producers).unwrap();
+    (Bench { manager, ..Bench::new(super::config()) }, consumers)
+}
+
+#[test]
+fn a_task_that_comes_after_another_is_asked_at_its_depths_alone() {
+    let mut config = ports_first(Effect::Arrival);
+    config.tasks[0].asked.after = [TaskId::FIRST].into_iter().collect();
+    let (mut bench, _consumers) = behind_another(config);
+    bench.begin(4);
+    let depths = bench.manager.counters().depths.iter();
+    // The ports' depth comes behind that of the other task.
+    assert_eq!(depths.map(|it| it.series_emitted).collect::<Vec<_>>(), [1, 0, 1, 1]);
+}
+
 #[test]
 fn ports_name_flows_for_other_tasks_too() {
     for effect in [Effect::Arrival, Effect::PacketTime { delay_us: 0 }] {
-        let mut config = ports_first(effect);
-        config.tasks.insert(0, TaskConfig::lengths(3, 3));
-        config.settings.actions = Actions::of_tasks([[None; 3], [Some(46), Some(10), None]]);
-        let (producers, _consumers): (Vec<_>, Vec<_>) = [ring(64), ring(64)].into_iter().unzip();
-        let producers = producers.into_iter().map(|ring| vec![ring]).collect();
-        let mut bench = Bench {
-            manager: Manager::with_rings(config, producers).unwrap(),
-            ..Bench::new(super::config())
-        };
+        let (mut bench, _consumers) = behind_another(ports_first(effect));
         let dscps = bench.begin(3);
         // The words of the second task: 1 its port's, 2 and 3 its depths'.
         bench.decide(3, answer(0, CONTRADICTS));

@@ -49,7 +49,9 @@ fn labels(class: u16, is_sure: bool) -> KernelLabels {
         sure_classes: CLASSES,
         ports: Vec::new(),
         is_ports_first: false,
+        elements: 3,
         keeps_collecting: false,
+        reports_at_once: false,
         marks: None,
         dscp: Vec::new(),
     }

@@ -10,6 +10,11 @@ use crate::{KernelDepth, KernelEditions, KernelLabels};
 
 /// Asks about flows after these numbers of elements.
 fn labels(depths: &[u8]) -> FirstPackets {
+    labels_for(depths, false)
+}
+
+/// The same, where somebody waits for each element.
+fn labels_for(depths: &[u8], reports_at_once: bool) -> FirstPackets {
     let depth = |&k: &u8| KernelDepth { k, sure: 30_000, contradicts: None };
     let labels = KernelLabels {
         net: Vec::new(),
@@ -18,7 +23,9 @@ fn labels(depths: &[u8]) -> FirstPackets {
         sure_classes: 4,
         ports: Vec::new(),
         is_ports_first: true,
+        elements: depths.iter().copied().max().unwrap(),
         keeps_collecting: false,
+        reports_at_once,
         marks: None,
         dscp: Vec::new(),
     };
@@ -82,6 +89,21 @@ fn elements_of_a_silent_flow_come_with_the_round_over_the_table() {
             assert_eq!(up.bytes[14 + 4..14 + 40 + 4], *headers, "from, to, ports");
             let is_then = (before_us - 1000..=sent_us + 1000).contains(&up.frame.time_us);
             assert!(is_then, "{before_us} {} {sent_us}", up.frame.time_us);
+        }
+    });
+}
+
+#[test]
+fn elements_come_at_once_where_somebody_waits_for_them() {
+    let Some(netns) = namespace("elements_come_at_once_where_somebody_waits_for_them") else {
+        return;
+    };
+    netns.inside(|| {
+        let mut bench = Bench::new(labels_for(&[3], true));
+        let query = udp(v4(1, 4000), v4(2, 53), 40);
+        for packet in [query, query.back()] {
+            bench.send([packet]);
+            assert_eq!(lengths(&bench.burst(0, 64)), [68]);
         }
     });
 }
