@@ -45,6 +45,7 @@ use crate::memory::Need;
 use crate::outcome::{RunOutcome, Table};
 use crate::proc::Machine;
 use crate::rules::{Rules, Traffic};
+use crate::sinks::broadcast::SOCKET_MODE;
 use crate::sinks::{self, RecentFlows, SharedHosts, Sinks};
 use crate::supervise;
 use crate::unix_socket::UnixSocket;
@@ -141,7 +142,7 @@ fn open(
     let sockets = Sockets::bind(&config.control)?;
     let record_socket = config.records.socket.as_deref();
     let record_socket = record_socket
-        .map(|path| UnixSocket::bind("records.socket", path, sinks::records::SOCKET_MODE))
+        .map(|path| UnixSocket::bind("records.socket", path, SOCKET_MODE))
         .transpose()?
         .map(Arc::new);
     // No thread runs yet, and everything that needs more privileges is open.

@@ -5,6 +5,7 @@
 //! between two bursts; the control thread has a [`SinkControl`], which knows the thread that
 //! writes, the metrics, and the end.
 
+pub mod broadcast;
 mod connlabel;
 mod control;
 mod flows;

@@ -14,15 +14,16 @@ use config::{Config, Keyed, Section};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use dataplane::sink::Sink;
 
-use super::broadcast::{self, Broadcaster, READ_WITHIN, READERS, Stream};
 use super::lines::Lines;
 use super::live::Live;
 use super::output::Output;
+use super::stream::{self, Stream};
 use super::topic::{self, Kafka, Topic, TopicCounts};
 use super::{Names, WRITE_WITHIN, output};
 use crate::access::is_dash;
 use crate::exit::Failure;
 use crate::metric::{Family, count};
+use crate::sinks::broadcast::{self, Broadcaster, READ_WITHIN};
 use crate::sinks::queue::{Drain, Queued, RecordCounts, RunKind, WritingThread};
 use crate::sinks::reopen::Reopener;
 use crate::sinks::{Connects, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start};
@@ -145,8 +146,8 @@ fn start_live(
     let config = &start.config.records;
     let serve = |socket: &Arc<UnixSocket>| {
         let listener = socket.listener.try_clone();
-        let started = listener
-            .and_then(|listener| Broadcaster::start(listener, READERS, config.socket_backlog));
+        let protocol = stream::protocol(config.socket_backlog);
+        let started = listener.and_then(|listener| Broadcaster::start(listener, protocol));
         let broadcaster = started.map_err(|error| {
             Failure::unavailable(format!("records.socket: cannot serve it: {error}"))
         });
