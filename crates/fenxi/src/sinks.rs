@@ -14,7 +14,7 @@ pub mod ipfix;
 pub mod mark;
 mod netfilter;
 mod nft_set;
-mod queue;
+pub mod queue;
 pub mod records;
 mod reopen;
 #[cfg(test)]
@@ -56,6 +56,7 @@ pub static KINDS: &[&dyn SinkKind] = &[
     &nft_set::NftSets,
     &flows::Flows,
     &hosts::Hosts,
+    &crate::learn::Learning,
 ];
 
 /// The sections of the configuration that belong to sinks.

@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -24,14 +25,37 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
+use crate::exit::Failure;
+use crate::unix_socket::UnixSocket;
+
 /// Mode of such sockets: the group of the service may connect.
-pub const SOCKET_MODE: u32 = 0o660;
+const SOCKET_MODE: u32 = 0o660;
 
 /// How long the end of a run waits for readers that have not read all.
 pub const READ_WITHIN: Duration = Duration::from_millis(250);
 
 /// Pause when no connection can be taken, such as for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Listens at the path that `key` of the configuration names, if it names one.
+pub fn bind(key: &str, path: Option<&Path>) -> Result<Option<Arc<UnixSocket>>, Failure> {
+    let socket = path.map(|path| UnixSocket::bind(key, path, SOCKET_MODE)).transpose()?;
+    Ok(socket.map(Arc::new))
+}
+
+/// Starts to serve such a socket, whose file is there as long as both are kept.
+pub fn serve(
+    key: &str,
+    socket: &Arc<UnixSocket>,
+    protocol: Protocol,
+) -> Result<(Arc<Broadcaster>, Arc<UnixSocket>), Failure> {
+    let listener = socket.listener.try_clone();
+    let started = listener.and_then(|listener| Broadcaster::start(listener, protocol));
+    match started {
+        Ok(broadcaster) => Ok((Arc::new(broadcaster), socket.clone())),
+        Err(error) => Err(Failure::unavailable(format!("{key}: cannot serve it: {error}"))),
+    }
+}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {

@@ -295,7 +295,7 @@ pub fn behaviour_name(behaviour: Behaviour) -> Option<&'static str> {
 }
 
 /// To four decimals.
-fn rounded(confidence: f64) -> f64 {
+pub fn rounded(confidence: f64) -> f64 {
     (confidence * 1e4).round() / 1e4
 }
 

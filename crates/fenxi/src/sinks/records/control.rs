@@ -23,7 +23,7 @@ use super::{Names, WRITE_WITHIN, output};
 use crate::access::is_dash;
 use crate::exit::Failure;
 use crate::metric::{Family, count};
-use crate::sinks::broadcast::{self, Broadcaster, READ_WITHIN};
+use crate::sinks::broadcast::{self, Broadcaster, READ_WITHIN, serve};
 use crate::sinks::queue::{Drain, Queued, RecordCounts, RunKind, WritingThread};
 use crate::sinks::reopen::Reopener;
 use crate::sinks::{Connects, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start};
@@ -144,16 +144,9 @@ fn start_live(
     lines: Lines,
 ) -> Result<RecordControl, Failure> {
     let config = &start.config.records;
-    let serve = |socket: &Arc<UnixSocket>| {
-        let listener = socket.listener.try_clone();
-        let protocol = stream::protocol(config.socket_backlog);
-        let started = listener.and_then(|listener| Broadcaster::start(listener, protocol));
-        let broadcaster = started.map_err(|error| {
-            Failure::unavailable(format!("records.socket: cannot serve it: {error}"))
-        });
-        Ok::<_, Failure>((Arc::new(broadcaster?), socket.clone()))
-    };
-    let readers = start.record_socket.map(serve).transpose()?;
+    let protocol = stream::protocol(config.socket_backlog);
+    let readers = start.record_socket.map(|socket| serve("records.socket", socket, protocol));
+    let readers = readers.transpose()?;
     let kafka: Kafka = start.config.section();
     let topic = match kafka.brokers.is_empty() {
         true => None,
