@@ -189,8 +189,8 @@ fn report(readers: broadcast::Counts, dropped: u64, held: u64) -> Report {
                 "fenxi_learn_samples_total",
                 "samples",
                 &["outcome"],
-                "Samples for learn.socket: sent; lost, a reader was too slow; dropped, the queue \
-                 was full; held out.",
+                "Samples: sent; lost, a reader of learn.socket was too slow; dropped, the queue was \
+                 full; held out.",
                 [
                     count(&["sent"], readers.sent),
                     count(&["lost"], readers.lost),
@@ -209,7 +209,7 @@ fn report(readers: broadcast::Counts, dropped: u64, held: u64) -> Report {
                 "fenxi_learn_readers_refused_total",
                 "readers",
                 &["reason"],
-                "Readers that learn.socket refused: by user, or 4 read already.",
+                "Readers that learn.socket refused: by user; full.",
                 [count(&["user"], readers.strangers), count(&["full"], readers.refused)],
             ),
         ],

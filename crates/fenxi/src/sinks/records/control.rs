@@ -278,22 +278,22 @@ fn report(counts: &RecordCounts, readers: broadcast::Counts, topic: Option<Topic
                 "fenxi_record_readers",
                 "readers",
                 &[],
-                "Programs that read records from records.socket.",
+                "Readers of records.socket.",
                 [count(&[], readers.readers)],
             ),
             Family::counter(
                 "fenxi_record_readers_refused_total",
                 "readers",
                 &[],
-                "Programs that were turned away from records.socket, because 16 read already.",
+                "Readers that records.socket refused: 16 read already.",
                 [count(&[], readers.refused)],
             ),
             Family::counter(
                 "fenxi_record_lines_total",
                 "lines",
                 &["outcome"],
-                "Lines for readers of records.socket, summed over readers: sent; lost, because the \
-                 reader was too slow or went away.",
+                "Lines for readers of records.socket, summed: sent; lost, a reader was too slow or \
+                 left.",
                 [count(&["sent"], readers.sent), count(&["lost"], readers.lost)],
             ),
             of_topic_sent,
