@@ -189,8 +189,8 @@ fn report(readers: broadcast::Counts, dropped: u64, held: u64) -> Report {
                 "fenxi_learn_samples_total",
                 "samples",
                 &["outcome"],
-                "Samples: sent; lost, a reader of learn.socket was too slow; dropped, the queue was \
-                 full; held out.",
+                "Samples: sent; lost, a reader of learn.socket was too slow; dropped, the queue \
+                 was full; held out.",
                 [
                     count(&["sent"], readers.sent),
                     count(&["lost"], readers.lost),

@@ -236,7 +236,8 @@ fn metrics(counts: &ExportCounts) -> Vec<Family> {
             "fenxi_ipfix_connected",
             "",
             &[],
-            "1 while there is a session with the collector; over UDP, nobody knows whether it listens.",
+            "1 while there is a session with the collector; over UDP, nobody knows whether it \
+             listens.",
             [number(&[], f64::from(u8::from(connected)))],
         ),
     ]

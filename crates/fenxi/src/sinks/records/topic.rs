@@ -73,7 +73,8 @@ pub fn metrics(counts: TopicCounts) -> [Family; 2] {
             "fenxi_kafka_records_total",
             "records",
             &["outcome"],
-            "Records for Kafka: sent, a broker has confirmed them; failed; dropped, the queue was full.",
+            "Records for Kafka: sent, a broker has confirmed them; failed; dropped, the queue was \
+             full.",
             [
                 count(&["sent"], counts.sent),
                 count(&["failed"], counts.failed),
