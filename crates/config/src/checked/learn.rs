@@ -23,7 +23,7 @@ section! {
     share: f64 = restart "share", float(0.0, 1.0), "0.1", "share of the flows";
     /// how often samples are given
     every: Duration = restart "every_ms", integer(100, 1000), "500",
-        "milliseconds" => Setting::milliseconds;
+        "milliseconds" => |s| Ok(Duration::from_millis(s.get()?));
 }
 
 impl Learn {

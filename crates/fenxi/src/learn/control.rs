@@ -34,16 +34,16 @@ const PROTOCOL: Protocol = Protocol {
     thread: "learn-readers",
     readers_max: 4,
     backlog: 4 << 20,
-    admits: is_trusted,
+    admits: is_admitted,
     is_one_way: true,
     before: frame::before,
 };
 
 /// Whether a program runs as root or as the user of this one: what it makes of samples becomes a
 /// model.
-fn is_trusted(peer: &UnixStream) -> bool {
-    let user = sockopt::socket_peercred(peer).map(|peer| peer.uid);
-    user.is_ok_and(|user| user.is_root() || user == rustix::process::geteuid())
+fn is_admitted(peer: &UnixStream) -> bool {
+    let peer = sockopt::socket_peercred(peer);
+    peer.is_ok_and(|peer| unix_socket::is_trusted(peer.uid.as_raw()))
 }
 
 /// Samples for a program that tunes models, where the configuration has a socket for it.

@@ -187,7 +187,8 @@ pub mod tests {
             bytes_so_far: u64::MAX,
             series,
             answer: Some(SampleAnswer { class, confidence: 12_345, model: 255 }),
-            came: Came { bytes: u64::from(class) << 60 | 1 << 59, us: u64::MAX },
+            came: Came { bytes: if class == 0 { 0 } else { u64::MAX }, us: u64::MAX },
+            is_cut: names.target.is_some() && usize::from(class) + 1 == names.classes.len(),
             ..sample()
         }
     }

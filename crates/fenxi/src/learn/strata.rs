@@ -46,11 +46,14 @@ impl Reservoir {
 
 impl Strata {
     pub fn new(tasks: Arc<[TaskNames]>) -> Strata {
-        let bytes: usize = tasks.iter().map(|it| it.classes.len() * frame::bytes_max(it)).sum();
-        let classes = tasks.iter().map(|it| it.classes.len());
+        // Where a task has more classes than fit, the last ones share a place.
+        let room = frame::SAMPLES_BYTES / tasks.len().max(1);
+        let classes = |it: &TaskNames| it.classes.len().min(room / frame::bytes_max(it));
+        let bytes: usize = tasks.iter().map(|it| classes(it) * frame::bytes_max(it)).sum();
+        let reservoirs = |it| (0..classes(it)).map(|_| Reservoir::default()).collect();
         Strata {
-            by_task: classes.map(|it| (0..it).map(|_| Reservoir::default()).collect()).collect(),
-            most: (frame::SAMPLES_BYTES / bytes.max(1)).clamp(1, KEPT_MAX),
+            by_task: tasks.iter().map(reservoirs).collect(),
+            most: (frame::SAMPLES_BYTES / bytes.max(1)).min(KEPT_MAX),
             random: 0,
             tasks,
         }
@@ -63,10 +66,11 @@ impl Strata {
             Some(target) => Some(target.band(sample.came)),
             None => sample.answer.map(|answer| answer.class),
         };
+        let reservoirs = &mut self.by_task[sample.task.index()];
         // The last class is `unknown`, which no band is.
-        let last = names.classes.len().saturating_sub(1);
+        let last = reservoirs.len().saturating_sub(1);
         let at = band.map_or(last, |band| last.min(usize::from(band)));
-        if let Some(reservoir) = self.by_task[sample.task.index()].get_mut(at) {
+        if let Some(reservoir) = reservoirs.get_mut(at) {
             reservoir.push(sample, self.most, &mut self.random);
         }
     }
@@ -125,18 +129,19 @@ mod tests {
             target: None,
             ..names()[0].clone()
         };
-        for tasks in [names(), vec![many(30); 8].into(), vec![many(400)].into()] {
+        for tasks in [names(), vec![many(30); 8].into(), vec![many(4000); 2].into()] {
             let mut strata = Strata::new(tasks.clone());
+            let (most, places) = (strata.most, strata.by_task.iter().map(Vec::len).sum::<usize>());
             for (task, names) in tasks.iter().enumerate() {
-                for class in 0..names.classes.len() * (strata.most + 1) {
+                for class in 0..names.classes.len() * (most + 1) {
                     strata.push(Box::new(frame::tests::largest(task, class, names)));
                 }
             }
             let taken = strata.take();
-            let (count, text) = (taken.len(), frame::text(i64::MAX, &taken));
+            assert_eq!(taken.len(), places * most, "each place is full");
+            let text = frame::text(i64::MAX, &taken);
             let frame = frame::before(u64::MAX, &text).len() + text.len();
-            assert!(frame <= 4 + (1 << 20), "{count} samples have {frame} bytes");
-            assert!(frame > 1 << 18, "{count} samples have {frame} bytes");
+            assert!((1 << 18..=4 + (1 << 20)).contains(&frame), "{frame} bytes");
         }
     }
 }
