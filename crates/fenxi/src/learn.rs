@@ -1,8 +1,8 @@
 //! Models that learn where they run. Samples of flows that have ended go to a program that tunes
 //! models; a quarter of the flows is held out, to judge what it makes of them.
 //!
-//! A flow manager makes samples ([`flowmgr::record::Sample`]), the thread of the sink keeps a few
-//! of each band ([`strata`]) until the next frame, and readers of the socket get frames of JSON
+//! A flow manager makes samples ([`flowmgr::record::Sample`]). The thread of the sink keeps a few
+//! per band until the next frame ([`strata`]), and readers of the socket get frames of JSON
 //! ([`frame`]).
 
 mod control;

@@ -12,7 +12,7 @@ use crate::sinks::records::rounded;
 
 /// Bytes of JSON in a frame, at most.
 const FRAME_BYTES: usize = 1 << 20;
-/// Of these, for samples.
+/// What the samples of a frame may take.
 pub const SAMPLES_BYTES: usize = FRAME_BYTES - 128;
 const VERSION: u32 = 1;
 
@@ -69,7 +69,7 @@ pub fn text(time_us: i64, samples: &[(Box<Sample>, &TaskNames, f64)]) -> Vec<u8>
     text.unwrap_or_default().split_off(1)
 }
 
-/// What is in front of it for a reader that has lost so many samples.
+/// What precedes it for a reader that has lost this number of samples.
 pub fn before(lost: u64, text: &[u8]) -> Vec<u8> {
     let head = format!("{{\"version\":{VERSION},\"dropped\":{lost},");
     let length = (head.len() + text.len()) as u32;

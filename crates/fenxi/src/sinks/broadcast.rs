@@ -81,7 +81,7 @@ pub struct Protocol {
     pub admits: fn(&UnixStream) -> bool,
     /// A reader that sends something is let go; otherwise what it sends is not read.
     pub is_one_way: bool,
-    /// What stands before a chunk, for a reader that has lost so many items before it.
+    /// What precedes a chunk, for a reader that has lost this number of items before it.
     pub before: fn(u64, &[u8]) -> Vec<u8>,
 }
 
@@ -296,7 +296,7 @@ impl Reader {
         self.backlog.is_empty()
     }
 
-    /// Items in the backlog, with those of a chunk that is partly written.
+    /// Items in the backlog, including a chunk that is partly written.
     fn unread(&self) -> u64 {
         self.backlog.iter().map(|chunk| chunk.items).sum()
     }

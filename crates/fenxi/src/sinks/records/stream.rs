@@ -6,8 +6,8 @@ use std::time::Instant;
 use super::{SCHEMA_VERSION, WRITE_AT, WRITE_WITHIN};
 use crate::sinks::broadcast::{Broadcaster, Protocol};
 
-/// Readers that may be `backlog` bytes behind. The socket's mode says who may read, as that of the
-/// file does: records say who talked to whom. What readers send is not read.
+/// Readers that may be `backlog` bytes behind. Records say who talked to whom, so the mode of the
+/// socket is the file's. What readers send is not read.
 pub fn protocol(backlog: usize) -> Protocol {
     Protocol {
         thread: "readers",
