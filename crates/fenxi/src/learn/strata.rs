@@ -37,7 +37,7 @@ impl Reservoir {
             return;
         }
         // The high half of the product is a number below `seen`.
-        let at = u128::from(split_mix(random)) * self.seen as u128 >> 64;
+        let at = (u128::from(split_mix(random)) * self.seen as u128) >> 64;
         if let Some(place) = self.kept.get_mut(at as usize) {
             *place = sample;
         }

@@ -104,11 +104,11 @@ impl Labels {
             asked_after_us: asked_us.saturating_sub(cold.first_us).max(0) as u64,
             bytes_so_far: bytes.saturating_sub(came.bytes),
             series: Series::default(),
-            answer: match (depth, kept) {
-                (
-                    DepthId::FIRST,
-                    &Kept { first: [class, confidence, model], is_replaced: 1, .. },
-                ) => Some(SampleAnswer { class, confidence, model }),
+            answer: match kept.is_replaced {
+                1 if depth == DepthId::FIRST => {
+                    let [class, confidence, model] = kept.first;
+                    Some(SampleAnswer { class, confidence, model })
+                }
                 _ => answer(flows.entries.word(depth, index).read().1),
             },
             came,
