@@ -35,6 +35,7 @@ pub fn config(k: usize, entries: usize) -> Config {
         expects_counts: false,
         behaviour: None,
         servers: None,
+        samples: flowmgr::SeriesShare::NONE,
     }
 }
 

@@ -21,6 +21,7 @@ mod kernel_net;
 mod labels;
 mod layers;
 mod layouts;
+mod learn;
 mod live;
 mod offline;
 mod packaging;

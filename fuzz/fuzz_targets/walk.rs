@@ -82,6 +82,7 @@ fn config(run: &Run) -> Config {
         inside: flowmgr::Inside::default(),
         expects_counts: false,
         servers: Some(64),
+        samples: flowmgr::SeriesShare::ALL,
         behaviour: None,
     }
 }

@@ -240,6 +240,7 @@ fn config_show_as_json_names_every_key() {
         "io",
         "ipfix",
         "kafka",
+        "learn",
         "log",
         "mark",
         "model",

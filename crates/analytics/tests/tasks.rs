@@ -150,6 +150,7 @@ impl World {
             expects_counts: false,
             behaviour: None,
             servers: None,
+            samples: flowmgr::SeriesShare::NONE,
         };
         let rings = producers.into_iter().map(|producer| vec![producer]);
         let flows = flowmgr::Manager::with_rings(config, rings.collect()).unwrap();
@@ -226,7 +227,7 @@ impl World {
 fn labels_by_flow(records: &[Record]) -> HashMap<(u64, u8), &LabelRecord> {
     let labels = records.iter().filter_map(|record| match record {
         Record::Label(label) => Some(((label.flow.flow_id, label.task.0), label)),
-        Record::Flow(_) | Record::Behaviour(_) => None,
+        _ => None,
     });
     let count = labels.clone().count();
     let by_flow: HashMap<_, _> = labels.collect();
@@ -237,7 +238,7 @@ fn labels_by_flow(records: &[Record]) -> HashMap<(u64, u8), &LabelRecord> {
 fn flow_records(records: &[Record]) -> Vec<&FlowRecord> {
     let flows = records.iter().filter_map(|record| match record {
         Record::Flow(flow) => Some(flow),
-        Record::Label(_) | Record::Behaviour(_) => None,
+        _ => None,
     });
     flows.collect()
 }
@@ -382,6 +383,7 @@ fn tasks_may_share_a_unit_and_a_ring_each_is_needed() {
         expects_counts: false,
         behaviour: None,
         servers: None,
+        samples: flowmgr::SeriesShare::NONE,
     };
     let tasks = vec![TaskConfig::lengths(10, 1), TaskConfig::lengths(3, 1)];
     let one_ring = flowmgr::Manager::new(config(tasks.clone()), cring::ring(8).0);

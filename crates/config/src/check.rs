@@ -6,8 +6,8 @@
 
 use crate::checked::{
     Accel, AccelKeys, Batching, Behaviours, Cache, Capture, Config, Control, Flow, Hosts,
-    HttpPlace, Io, IoMode, Log, Mapping, Mark, MarkAs, Model, Pipeline, Policy, Process, Records,
-    Ring, SECTIONS, Servers, Tag, of_backends,
+    HttpPlace, Io, IoMode, Learn, Log, Mapping, Mark, MarkAs, Model, Pipeline, Policy, Process,
+    Records, Ring, SECTIONS, Servers, Tag, of_backends,
 };
 use crate::settings::Settings;
 
@@ -93,6 +93,7 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
         host_task: hosts.task,
         policy: settings.read::<Policy>(problems),
         records: settings.read::<Records>(problems),
+        learn: settings.read::<Learn>(problems),
         control: settings.read::<Control>(problems),
         sandbox: process.sandbox,
         log: settings.read::<Log>(problems),

@@ -18,6 +18,7 @@ mod device;
 mod dpdk;
 mod flow;
 mod io;
+mod learn;
 mod mark;
 mod model;
 mod pipeline;
@@ -31,6 +32,7 @@ pub use control::{Control, HttpPlace, Log, LogTo};
 pub use device::{Accel, AccelKeys, Device, DeviceKeys, DeviceThread};
 pub use flow::{Behaviours, ByRun, Flow, FlowHash, Servers};
 pub use io::{Capture, Io, IoMode};
+pub use learn::Learn;
 pub use mark::{BehaviourMark, Mapping, Mark, MarkAs, Tag};
 pub use model::{Hosts, Model};
 pub use pipeline::{Pipeline, Process, Ring};
@@ -58,6 +60,7 @@ pub static SECTIONS: &[&Section] = &[
     Hosts::SECTION,
     Policy::SECTION,
     Records::SECTION,
+    Learn::SECTION,
     Control::SECTION,
     Process::SECTION,
     Log::SECTION,
@@ -108,6 +111,8 @@ pub struct Config {
     pub host_task: Option<String>,
     /// Records of flows, labels and hosts.
     pub records: Records,
+    /// Samples of flows, for a program that tunes models.
+    pub learn: Learn,
     /// Metrics, health and the control socket.
     pub control: Control,
     /// Whether a live run drops the rights that it no longer needs after its start.

@@ -102,7 +102,7 @@ fn frames_over_a_unix_socket_get_labels_and_records() {
     for record in records {
         match record {
             Record::Label(_) => labels += 1,
-            Record::Behaviour(_) => {}
+            Record::Behaviour(_) | Record::Sample(_) => {}
             Record::Flow(flow) => {
                 flows += 1;
                 let decision = flow.decisions[0].expect("the port names it");

@@ -37,11 +37,12 @@ impl Need {
         let slots = rings as u64 * instances * config.ring.slots as u64;
         let (series, bounds) = (OpenTask::series(tasks), config.behaviour.in_use());
         let servers = OpenTask::servers(config, tasks);
-        let table = table_bytes(flow.max_flows, flow.buckets, &series, bounds, servers) as u64;
+        let (max_flows, samples) = (flow.max_flows, config.learn.samples());
+        let table = table_bytes(max_flows, flow.buckets, &series, bounds, servers, samples) as u64;
         Need {
             tables: flow_managers * table,
             rings: flow_managers * receive + slots * SLOT_BYTES,
-            max_flows: flow.max_flows,
+            max_flows,
         }
     }
 

@@ -88,10 +88,12 @@ impl Table {
         let series = OpenTask::series(tasks);
         let bounds = config.behaviour.in_use();
         let servers = OpenTask::servers(config, tasks);
-        let bytes = flowmgr::table_bytes(flow.max_flows, flow.buckets, &series, bounds, servers);
+        let (max_flows, samples) = (flow.max_flows, config.learn.samples());
+        let buckets = flow.buckets;
+        let bytes = flowmgr::table_bytes(max_flows, buckets, &series, bounds, servers, samples);
         let pages = managers.iter().map(|(_, manager)| manager.pages());
         Table {
-            max_flows: flow.max_flows * managers.len(),
+            max_flows: max_flows * managers.len(),
             bytes: bytes * managers.len(),
             pages: pages.min().unwrap_or(Pages::Plain),
         }

@@ -38,7 +38,7 @@ use crate::exit::Failure;
 use crate::outcome::{RunOutcome, Table};
 use crate::rules::{Rules, Traffic};
 use crate::signals::Signals;
-use crate::sinks::{self, RecentFlows, SharedHosts, Sinks};
+use crate::sinks::{self, RecentFlows, SharedHosts, Sinks, broadcast};
 use crate::supervise::{self, Progress, Supervisor};
 use crate::workers::{WorkerIo, WorkerStart};
 use source::Source;
@@ -227,6 +227,7 @@ fn open_sinks(
     recent: &RecentFlows,
 ) -> Result<Arc<Sinks>, Failure> {
     let hosts = SharedHosts::from_config(config, tasks);
+    let learn_socket = broadcast::bind("learn.socket", config.learn.socket.as_deref())?;
     Sinks::start(&sinks::Start {
         config,
         names,
@@ -234,6 +235,7 @@ fn open_sinks(
         hosts: hosts.as_ref(),
         records: args.output.flows.as_deref(),
         record_socket: None,
+        learn_socket: learn_socket.as_ref(),
         record_series: args.output.series,
         recent: (args.control || args.explain.is_some()).then_some(recent),
         marks_by_kernel: None,

@@ -27,7 +27,6 @@ mod start;
 mod sums;
 
 use std::path::Path;
-use std::sync::Arc;
 
 use config::{Config, Loaded, Sources};
 use dataplane::inline::{self, Wants};
@@ -45,9 +44,8 @@ use crate::memory::Need;
 use crate::outcome::{RunOutcome, Table};
 use crate::proc::Machine;
 use crate::rules::{Rules, Traffic};
-use crate::sinks::{self, RecentFlows, SharedHosts, Sinks};
+use crate::sinks::{self, RecentFlows, SharedHosts, Sinks, broadcast};
 use crate::supervise;
-use crate::unix_socket::UnixSocket;
 use start::{Opened, Started};
 
 #[derive(Clone, Copy)]
@@ -139,11 +137,8 @@ fn open(
     let ports = ports::open(&config.io, &wanted, workers, kept)?;
     let mirrors = ports::open_mirror(config, workers)?;
     let sockets = Sockets::bind(&config.control)?;
-    let record_socket = config.records.socket.as_deref();
-    let record_socket = record_socket
-        .map(|path| UnixSocket::bind("records.socket", path, sinks::records::SOCKET_MODE))
-        .transpose()?
-        .map(Arc::new);
+    let record_socket = broadcast::bind("records.socket", config.records.socket.as_deref())?;
+    let learn_socket = broadcast::bind("learn.socket", config.learn.socket.as_deref())?;
     // No thread runs yet, and everything that needs more privileges is open.
     privileges::drop_unneeded(plan, tasks)?;
     let hosts = SharedHosts::from_config(config, tasks);
@@ -156,6 +151,7 @@ fn open(
         hosts: hosts.as_ref(),
         records: plan.records(),
         record_socket: record_socket.as_ref(),
+        learn_socket: learn_socket.as_ref(),
         record_series: plan.args.output.series,
         recent: Some(&recent),
         marks_by_kernel: first.and_then(|it| it.written.clone()),

@@ -5,6 +5,7 @@
 //! between two bursts; the control thread has a [`SinkControl`], which knows the thread that
 //! writes, the metrics, and the end.
 
+pub mod broadcast;
 mod connlabel;
 mod control;
 mod flows;
@@ -13,7 +14,7 @@ pub mod ipfix;
 pub mod mark;
 mod netfilter;
 mod nft_set;
-mod queue;
+pub mod queue;
 pub mod records;
 mod reopen;
 #[cfg(test)]
@@ -55,6 +56,7 @@ pub static KINDS: &[&dyn SinkKind] = &[
     &nft_set::NftSets,
     &flows::Flows,
     &hosts::Hosts,
+    &crate::learn::Learning,
 ];
 
 /// The sections of the configuration that belong to sinks.

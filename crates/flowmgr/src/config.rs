@@ -63,6 +63,8 @@ pub struct Config {
     pub effect: Effect,
     /// Of which flows the records have the series.
     pub record_series: SeriesShare,
+    /// Which flows give samples, see [`crate::record::Sample`].
+    pub samples: SeriesShare,
     /// Number of the first flow.
     pub flow_id_first: u64,
     /// Step between flow numbers: the number of flow managers.
@@ -76,8 +78,8 @@ pub struct Config {
     pub servers: Option<usize>,
 }
 
-/// Of which flows the records have the series: of none, of all, or of a share that does not depend
-/// on what the flows are.
+/// Which flows have the series in their records, or give samples: none, all, or a share that does
+/// not depend on what the flows are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SeriesShare(u32);
 
@@ -104,7 +106,12 @@ impl SeriesShare {
         // The top bits of the product go up and down from one number to the next (Fibonacci
         // hashing, Knuth, TAOCP 6.4).
         let place = flow_id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
-        (place as u32) < self.0
+        self.takes(place as u16)
+    }
+
+    /// Whether the share takes a flow of this hash.
+    pub(crate) fn takes(self, hash: u16) -> bool {
+        u32::from(hash) < self.0
     }
 }
 

@@ -4,6 +4,7 @@
 mod decision;
 mod kept;
 mod ports;
+mod samples;
 mod truths;
 mod walk;
 
@@ -21,6 +22,7 @@ use crate::series::Arrival;
 use crate::tasks::Tasks;
 
 pub(crate) use kept::{DEEPER_BYTES, OTHER_DEPTH_BYTES};
+pub(crate) use samples::SAMPLE_BYTES;
 pub(crate) use truths::TRUTH_BYTES;
 
 /// What is kept of labels, and by which tasks and tables they are given.
@@ -29,6 +31,8 @@ pub(crate) struct Labels {
     pub kept: kept::Kept,
     /// Whether labels that are bands held.
     truths: truths::Truths,
+    /// `None`: no flow gives samples.
+    samples: Option<samples::Samples>,
     /// What becomes of packets, by the classes of labels.
     actions: Actions,
     /// Tasks after the first whose labels rules ask for: bit n for task n.
@@ -43,11 +47,17 @@ impl Part for Labels {
     fn begin(&mut self, index: u32, _: &First<'_>) {
         self.kept.begin(index);
         self.truths.begin(index);
+        if let Some(samples) = &mut self.samples {
+            samples.begin(index);
+        }
     }
 
     fn report(&mut self, index: u32, counts: &Counts) {
         self.kept.report(index);
         self.truths.report(index, counts);
+        if let Some(samples) = &mut self.samples {
+            samples.report(index, counts);
+        }
     }
 
     fn prefetch(&self, index: u32) {
@@ -62,7 +72,8 @@ impl Labels {
         let actions = std::mem::replace(&mut config.settings.actions, Actions::of_dscp(&[]));
         Ok(Labels {
             kept: kept::Kept::new(entries, (depths, of_first.into()), config.effect)?,
-            truths: truths::Truths::new(entries, &tasks)?,
+            truths: truths::Truths::new(entries, &tasks, !config.samples.is_none())?,
+            samples: samples::Samples::new(config.samples, entries)?,
             in_rules: 0,
             in_use: actions.other_tasks(),
             actions,

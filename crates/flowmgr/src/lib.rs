@@ -96,22 +96,27 @@ pub use rules::{RULES_MAX, RuleAnswer, RuleMemory, RuleQuestion, RulesChange, re
 pub use scores::{ModelScore, Score, TaskScores};
 pub use servers::{CELL_BYTES, ServerCounters};
 pub use settings::Settings;
-pub use target::{Target, TargetOf};
+pub use target::{Came, Target, TargetOf};
 pub use task_config::{DepthConfig, PortLabel, TaskConfig};
 pub use wire::Gso;
 
-/// Bytes that a table takes for these tasks, for behaviours and for a memory of this many servers,
-/// if there are any, without the memory for `record_series`.
+/// Bytes that a table takes for these tasks, for behaviours, for a memory of this many servers and
+/// for samples, if there are any, without the memory for `record_series`.
 pub fn table_bytes(
     max_flows: usize,
     buckets: usize,
     tasks: &[TaskConfig],
     behaviour: Option<Bounds>,
     servers: Option<usize>,
+    samples: SeriesShare,
 ) -> usize {
     let behaviours = behaviour.map_or(0, |_| BEHAVIOUR_BYTES);
     let of_servers = servers.map_or(0, |_| servers::FLOW_BYTES);
-    max_flows * (bytes_per_flow(tasks) + behaviours + of_servers)
+    let of_samples = match samples.is_none() {
+        true => 0,
+        false => labels::SAMPLE_BYTES + truth_bytes(tasks.iter().filter(|it| it.target.is_none())),
+    };
+    max_flows * (bytes_per_flow(tasks) + behaviours + of_servers + of_samples)
         + servers.map_or(0, |cells| cells.next_power_of_two() * CELL_BYTES)
         + buckets * 64
 }
@@ -124,20 +129,23 @@ pub fn bytes_per_flow(tasks: &[TaskConfig]) -> usize {
     const FREE_LIST: usize = size_of::<u32>();
     let depths: usize = tasks.iter().map(|task| task.depths.len()).sum();
     let deeper = tasks.first().map_or(0, |first| first.depths.len().saturating_sub(1));
-    let with_target = tasks.iter().filter(|task| task.target.is_some());
-    let truths: usize = with_target.map(|task| task.depths.len()).sum();
     2 * 64
         + depths.saturating_sub(1) * labels::OTHER_DEPTH_BYTES
         + deeper * labels::DEEPER_BYTES
-        + truths * labels::TRUTH_BYTES
+        + truth_bytes(tasks.iter().filter(|task| task.target.is_some()))
         + series::SeriesStore::bytes_per_flow(tasks)
         + CHAINED_BUCKET_SHARE
         + FREE_LIST
 }
 
+/// Bytes of memory per flow for the truths of these tasks.
+fn truth_bytes<'a>(tasks: impl Iterator<Item = &'a TaskConfig>) -> usize {
+    tasks.map(|task| task.depths.len() * labels::TRUTH_BYTES).sum()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::TaskConfig;
+    use super::{SeriesShare, TaskConfig};
 
     /// The figure that the documents name: 172 bytes at K = 10.
     #[test]
@@ -146,7 +154,7 @@ mod tests {
         assert_eq!(super::bytes_per_flow(&tasks), 64 + 64 + 32 + 8 + 4);
         assert_eq!(super::bytes_per_flow(&tasks), 172);
         // 4 Mi flows with a quarter as many buckets.
-        let mib = super::table_bytes(1 << 22, 1 << 20, &tasks, None, None) >> 20;
+        let mib = super::table_bytes(1 << 22, 1 << 20, &tasks, None, None, SeriesShare::NONE) >> 20;
         assert_eq!(mib, 752);
         // Five depths, as the shipped model has.
         let depth = |k| super::DepthConfig { k, ..tasks[0].depths[0] };

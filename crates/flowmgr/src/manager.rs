@@ -167,8 +167,9 @@ impl<P: Part> Manager<P> {
         let by_task: Vec<usize> = rings.iter().map(Vec::len).collect();
         config.check(&by_task)?;
         let (max_flows, behaviour) = (config.max_flows, config.behaviour);
-        let (tasks, servers) = (&config.tasks, config.servers);
-        let bytes = crate::table_bytes(max_flows, config.buckets, tasks, behaviour, servers);
+        let (tasks, servers, samples) = (&config.tasks, config.servers, config.samples);
+        let buckets = config.buckets;
+        let bytes = crate::table_bytes(max_flows, buckets, tasks, behaviour, servers, samples);
         let walk = Walk::new(config, rings, more).map_err(|cause| ConfigError::Memory {
             max_flows,
             mib: bytes.div_ceil(1 << 20),

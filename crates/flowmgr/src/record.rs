@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
-use cring::{LOCAL, Source, TASKS_MAX, Unit};
+use cring::{LOCAL, Series, Source, TASKS_MAX, Unit};
 
 use crate::behaviour::Behaviour;
 use crate::entry::Counts;
 use crate::ids::TaskId;
+use crate::target::Came;
 
 /// Why a flow record was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -232,6 +233,42 @@ impl SeriesRecord {
     }
 }
 
+/// A question to a task's model about a flow, what was answered, and what came behind it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// Number of the flow in this run.
+    pub flow_id: u64,
+    /// The task that asked.
+    pub task: TaskId,
+    /// Elements of the series.
+    pub depth: u8,
+    /// Time of the flow's first packet, µs since the epoch.
+    pub began_us: i64,
+    /// From there to the packet that completed the series, µs.
+    pub asked_after_us: u64,
+    /// Bytes at the IP layer, of both directions, up to that packet and with it.
+    pub bytes_so_far: u64,
+    /// As it was asked about.
+    pub series: Series,
+    /// `None`: no answer came while the flow went on.
+    pub answer: Option<SampleAnswer>,
+    /// What came behind that packet.
+    pub came: Came,
+    /// The flow may have gone on.
+    pub is_cut: bool,
+}
+
+/// What a model answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampleAnswer {
+    /// Number of the class in the model.
+    pub class: u16,
+    /// 0 to 65,535 for 0 to 1.
+    pub confidence: u16,
+    /// Generation of the model.
+    pub model: u16,
+}
+
 /// Any record of a flow.
 #[expect(clippy::large_enum_variant, reason = "most records are of flows")]
 #[derive(Clone, Debug, PartialEq)]
@@ -242,26 +279,34 @@ pub enum Record {
     Flow(FlowRecord),
     /// Its behaviour changed.
     Behaviour(BehaviourRecord),
+    /// It has ended, and a model may learn from it.
+    Sample(Box<Sample>),
 }
 
 impl Record {
-    /// The flow.
-    pub fn flow(&self) -> &FlowName {
+    /// The flow; a sample does not say who it is.
+    pub fn flow(&self) -> Option<&FlowName> {
         match self {
-            Record::Label(label) => &label.flow,
-            Record::Flow(flow) => &flow.flow,
-            Record::Behaviour(change) => &change.flow,
+            Record::Label(label) => Some(&label.flow),
+            Record::Flow(flow) => Some(&flow.flow),
+            Record::Behaviour(change) => Some(&change.flow),
+            Record::Sample(_) => None,
         }
     }
 
     /// Moves all times by `by_us` µs, for a caller whose flow time is not the time of day.
     pub fn shift(&mut self, by_us: i64) {
-        let (flow, time_us) = match self {
-            Record::Label(label) => (&mut label.flow, &mut label.time_us),
-            Record::Flow(flow) => (&mut flow.flow, &mut flow.last_us),
-            Record::Behaviour(change) => (&mut change.flow, &mut change.time_us),
+        let times = match self {
+            Record::Label(label) => [&mut label.flow.first_us, &mut label.time_us],
+            Record::Flow(flow) => [&mut flow.flow.first_us, &mut flow.last_us],
+            Record::Behaviour(change) => [&mut change.flow.first_us, &mut change.time_us],
+            Record::Sample(sample) => {
+                sample.began_us = sample.began_us.saturating_add(by_us);
+                return;
+            }
         };
-        flow.first_us = flow.first_us.saturating_add(by_us);
-        *time_us = time_us.saturating_add(by_us);
+        for time_us in times {
+            *time_us = time_us.saturating_add(by_us);
+        }
     }
 }

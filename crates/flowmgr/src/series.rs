@@ -21,7 +21,7 @@ use std::io;
 use crate::memory::Array;
 use crate::prefetch::prefetch;
 use crate::task_config::TaskConfig;
-pub(crate) use part::{Arrival, SeriesPart};
+pub(crate) use part::{Arrival, Asked, SeriesPart};
 
 mod part;
 

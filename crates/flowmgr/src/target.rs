@@ -37,14 +37,16 @@ impl TargetOf {
 
 /// What came of a flow behind the packet that decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Came {
+pub struct Came {
+    /// Bytes at the IP layer, of both directions.
     pub bytes: u64,
+    /// Time to the last packet, µs.
     pub us: u64,
 }
 
 impl Target {
     /// The band of a flow that has ended.
-    pub(crate) fn band(&self, came: Came) -> u16 {
+    pub fn band(&self, came: Came) -> u16 {
         let measured = match self.of {
             TargetOf::Volume => came.bytes,
             TargetOf::Duration => came.us,

@@ -44,13 +44,14 @@ struct World {
     fates: Vec<Fate>,
     label_records: u64,
     flow_records: u64,
+    samples: u64,
     /// Those that are not in use.
     settings: Settings,
 }
 
 impl World {
     fn new(effect: Effect) -> World {
-        World::with(effect, false)
+        World::with(World::config(effect, false))
     }
 
     fn config(effect: Effect, expects_counts: bool) -> Config {
@@ -75,6 +76,7 @@ impl World {
             inside: flowmgr::Inside::default(),
             expects_counts,
             servers: None,
+            samples: flowmgr::SeriesShare::NONE,
             behaviour: Some(Bounds {
                 bulk_bytes: 1000,
                 small_bytes: 300,
@@ -86,9 +88,9 @@ impl World {
         }
     }
 
-    fn with(effect: Effect, expects_counts: bool) -> World {
+    fn with(config: Config) -> World {
         let (producer, ring) = cring::ring(2048);
-        let manager = Manager::new(World::config(effect, expects_counts), producer).unwrap();
+        let manager = Manager::new(config, producer).unwrap();
         World {
             labels: manager.labels(),
             manager,
@@ -99,6 +101,7 @@ impl World {
             fates: Vec::with_capacity(BURST_MAX),
             label_records: 0,
             flow_records: 0,
+            samples: 0,
             settings: Settings {
                 idle_timeout_s: 20,
                 closed_timeout_s: 4,
@@ -179,11 +182,12 @@ impl World {
     }
 
     fn settle(&mut self) {
-        let (labels, flows) = (&mut self.label_records, &mut self.flow_records);
+        let World { label_records: labels, flow_records: flows, samples, .. } = self;
         self.manager.settle(u64::MAX, 0, &mut |record| match record {
             Record::Label(_) => *labels += 1,
             Record::Flow(_) => *flows += 1,
             Record::Behaviour(_) => {}
+            Record::Sample(_) => *samples += 1,
         });
     }
 
@@ -253,15 +257,18 @@ const LIFE: [Step; 9] = [
     ("the rest idle for long", |world| world.wait(40)),
 ];
 
-fn live(effect: Effect, world: World, tasks: u64) {
+/// Lives several lives and returns how many samples the last one gave.
+fn live(effect: Effect, world: World, tasks: u64) -> u64 {
     let mut world = world;
     // What one life leaves behind belongs to the next.
     for (_, step) in LIFE.iter().chain(&LIFE) {
         step(&mut world);
     }
-    (world.label_records, world.flow_records) = (0, 0);
+    (world.label_records, world.flow_records, world.samples) = (0, 0, 0);
     for (name, step) in LIFE {
-        assert_eq!(allocations(|| step(&mut world)), 0, "{effect:?}, {name}");
+        let before = world.samples;
+        let allocated = allocations(|| step(&mut world));
+        assert_eq!(allocated, world.samples - before, "{effect:?}, {name}");
     }
     // Steps that do nothing would allocate nothing, too. So each flow must have a label by each
     // task, a report and an end, and half of them began and ended twice.
@@ -269,25 +276,36 @@ fn live(effect: Effect, world: World, tasks: u64) {
     assert_eq!(world.label_records, tasks * flows);
     assert!(world.flow_records >= 2 * flows + flows / 2);
     assert_eq!(world.manager.flows_alive(), 1);
+    world.samples
 }
 
 #[test]
 fn a_live_walk_allocates_nothing() {
     let effect = Effect::Arrival;
-    live(effect, World::new(effect), 1);
-    live(effect, World::of_two_tasks(effect), 2);
+    assert_eq!(live(effect, World::new(effect), 1), 0);
+    assert_eq!(live(effect, World::of_two_tasks(effect), 2), 0);
 }
 
 #[test]
 fn a_replay_allocates_nothing() {
     let effect = Effect::PacketTime { delay_us: 1000 };
-    live(effect, World::new(effect), 1);
-    live(effect, World::of_two_tasks(effect), 2);
+    assert_eq!(live(effect, World::new(effect), 1), 0);
+    assert_eq!(live(effect, World::of_two_tasks(effect), 2), 0);
+}
+
+#[test]
+fn samples_are_boxed_and_allocate_nothing_else() {
+    for effect in [Effect::Arrival, Effect::PacketTime { delay_us: 1000 }] {
+        let samples = flowmgr::SeriesShare::ALL;
+        let config = Config { samples, ..World::config(effect, false) };
+        // The series of half of the flows is complete, of the others too, which end later.
+        assert_eq!(live(effect, World::with(config), 1), u64::from(FLOWS));
+    }
 }
 
 #[test]
 fn counts_of_packets_that_were_not_walked_allocate_nothing() {
-    let mut world = World::with(Effect::Arrival, true);
+    let mut world = World::with(World::config(Effect::Arrival, true));
     for (_, step) in &LIFE[..5] {
         step(&mut world);
     }

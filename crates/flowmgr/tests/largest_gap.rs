@@ -66,6 +66,7 @@ fn config() -> Config {
         expects_counts: false,
         behaviour: None,
         servers: None,
+        samples: flowmgr::SeriesShare::NONE,
     }
 }
 

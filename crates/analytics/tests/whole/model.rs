@@ -118,7 +118,7 @@ impl Model {
         match record {
             Record::Label(label) => self.said_label(label, moment),
             Record::Flow(flow) => self.said_flow(flow, moment, coverage),
-            Record::Behaviour(_) => Ok(()),
+            Record::Behaviour(_) | Record::Sample(_) => Ok(()),
         }
         .map_err(|error| format!("{error}\nof {record:?}"))
     }

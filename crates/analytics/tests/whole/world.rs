@@ -91,6 +91,7 @@ fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
         expects_counts: false,
         // A few packets are bulk.
         servers: None,
+        samples: flowmgr::SeriesShare::NONE,
         behaviour: Some(flowmgr::Bounds {
             bulk_bytes: 500,
             small_bytes: 300,

@@ -331,6 +331,7 @@ pub fn flow_config(
         buckets: flow.buckets,
         effect: options.effect,
         record_series: options.record_series,
+        samples: config.learn.samples(),
         flow_id_first: 0,
         flow_id_step: (pipeline.instances * pipeline.layout.flow_managers) as u64,
         expects_counts: options.effect == Effect::Arrival && config.io.capture != Capture::All,

@@ -28,5 +28,6 @@ pub fn config(max_flows: usize) -> Config {
         expects_counts: false,
         behaviour: None,
         servers: None,
+        samples: flowmgr::SeriesShare::NONE,
     }
 }

@@ -226,6 +226,7 @@ fn recorded_outcome(
                 &flow.tasks,
                 flow.behaviour,
                 flow.servers,
+                flow.samples,
             ) * workers,
             pages: replayed.pages,
         },

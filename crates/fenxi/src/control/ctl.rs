@@ -19,7 +19,7 @@ use super::Plane;
 use super::http::{ACCEPT_PAUSE, with_peer};
 use super::room::{Peer, Place, Room, Stage};
 use crate::protocol::{CHANGES_MAX, Code, Reply, Request};
-use crate::unix_socket::UnixSocket;
+use crate::unix_socket::{UnixSocket, is_trusted};
 
 /// Maximum number of connections.
 const CONNECTIONS: usize = 16;
@@ -126,8 +126,7 @@ async fn converse(stream: UnixStream, plane: Arc<Plane>, place: Place, long: Arc
 }
 
 fn is_allowed(peer: Peer) -> bool {
-    let us = rustix::process::geteuid().as_raw();
-    matches!(peer, Peer::User(user) if user == 0 || user == us)
+    matches!(peer, Peer::User(user) if is_trusted(user))
 }
 
 enum Line<'a> {

@@ -27,6 +27,7 @@ pub fn drop_unneeded(plan: &RunPlan<'_>, tasks: &[OpenTask]) -> Result<(), Failu
     };
     let sockets = http.into_iter().chain(config.control.socket.as_deref());
     let sockets = sockets.chain(config.records.socket.as_deref());
+    let sockets = sockets.chain(config.learn.socket.as_deref());
     let read = plan.sources.file().into_iter();
     let recording = plan.args.record.as_deref();
     if let Some(dir) = recording {

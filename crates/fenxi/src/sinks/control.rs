@@ -41,6 +41,8 @@ pub struct Start<'a> {
     pub records: Option<&'a Path>,
     /// Live: the socket on which readers get them.
     pub record_socket: Option<&'a Arc<UnixSocket>>,
+    /// The socket on which programs that tune models get samples.
+    pub learn_socket: Option<&'a Arc<UnixSocket>>,
     /// Flow records carry the series.
     pub record_series: bool,
     /// The recent flows for the control plane; `None`: the run has none.

@@ -128,14 +128,14 @@ impl Sink for FlowTap {
     /// A live run never waits: where the control thread is behind, the record is left out.
     fn record(&mut self, record: &Record) {
         if let Some(wanted) = self.0.only {
-            if wanted.is_of(record.flow()) {
+            if record.flow().is_some_and(|flow| wanted.is_of(flow)) {
                 self.0.lock().remember(record.clone());
             }
             return;
         }
         // The table has the behaviour of a live flow, and the record the behaviour of a flow that
         // has ended.
-        if self.0.sender.is_full() || matches!(record, Record::Behaviour(_)) {
+        if self.0.sender.is_full() || !matches!(record, Record::Label(_) | Record::Flow(_)) {
             return;
         }
         // A series is a copy on the heap, but only where records carry series, which then are on
@@ -180,7 +180,7 @@ impl Recent {
     }
 
     fn remember(&mut self, record: Record) {
-        let flow = *record.flow();
+        let Some(&flow) = record.flow() else { return };
         self.make_room(flow.flow_id);
         let known = self.flows.entry(flow.flow_id).or_insert(Known {
             flow,
@@ -223,7 +223,7 @@ impl Recent {
                     add(self.reported.entry(flow_id).or_default(), &flow.counts);
                 }
             }
-            Record::Behaviour(_) => {}
+            Record::Behaviour(_) | Record::Sample(_) => {}
         }
     }
 

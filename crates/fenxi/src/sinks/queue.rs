@@ -129,7 +129,7 @@ impl Sink for RecordSender {
 
     fn record(&mut self, record: &Record) {
         // A flow's own records have its behaviour.
-        if !matches!(record, Record::Behaviour(_)) {
+        if matches!(record, Record::Label(_) | Record::Flow(_)) {
             self.send(record.clone());
         }
     }

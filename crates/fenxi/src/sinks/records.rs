@@ -1,10 +1,10 @@
 //! Records as JSON Lines: the form that `docs/records.schema.json` describes.
 
-mod broadcast;
 mod control;
 mod lines;
 mod live;
 mod output;
+pub mod stream;
 mod topic;
 
 use std::time::Duration;
@@ -25,7 +25,6 @@ use sha1::{Digest, Sha1};
 use crate::rules::number_by_order;
 use crate::sinks::hosts::HostRecord;
 
-pub use broadcast::SOCKET_MODE;
 pub use control::{Records, start_replay};
 pub use lines::Lines;
 pub use topic::Kafka;
@@ -80,7 +79,7 @@ impl Names {
         match record {
             Record::Label(label) => self.task(label.task).is_some_and(|task| !task.is_left_out),
             Record::Flow(_) => true,
-            Record::Behaviour(_) => false,
+            Record::Behaviour(_) | Record::Sample(_) => false,
         }
     }
 }
@@ -296,7 +295,7 @@ pub fn behaviour_name(behaviour: Behaviour) -> Option<&'static str> {
 }
 
 /// To four decimals.
-fn rounded(confidence: f64) -> f64 {
+pub fn rounded(confidence: f64) -> f64 {
     (confidence * 1e4).round() / 1e4
 }
 

@@ -103,6 +103,7 @@ fn another_sink_needs_its_file_and_a_place_in_the_list() {
             hosts: None,
             records: Some(&file),
             record_socket: None,
+            learn_socket: None,
             record_series: false,
             recent: None,
             marks_by_kernel: None,

@@ -24,7 +24,7 @@ struct Noted {
 
 const NOT_YET: i64 = i64::MIN;
 
-/// Bytes that a flow takes for each depth of a task with a target.
+/// Bytes that a flow takes for each such depth.
 pub(crate) const TRUTH_BYTES: usize = size_of::<Noted>();
 
 #[expect(unsafe_code, reason = "a promise about a type of integers")]
@@ -33,7 +33,8 @@ mod zeroed {
     unsafe impl super::Zeroed for super::Noted {}
 }
 
-/// What is kept for the depths of tasks with a target; nothing where there are none.
+/// What is kept for the depths of tasks with a target, or with samples for all; nothing where there
+/// are none.
 pub(crate) struct Truths {
     noted: Array<Noted>,
     /// Where each depth has its place among a flow's.
@@ -42,10 +43,11 @@ pub(crate) struct Truths {
 }
 
 impl Truths {
-    pub fn new(entries: usize, tasks: &Tasks) -> io::Result<Truths> {
+    /// Of depths of tasks with a target; of all, if `of_all`.
+    pub fn new(entries: usize, tasks: &Tasks, of_all: bool) -> io::Result<Truths> {
         let (mut places, mut per_flow) = ([None; WORDS_MAX], 0);
         for (depth, place) in tasks.depth_ids().zip(&mut places) {
-            if tasks.task(tasks.of_depth(depth)).config.target.is_some() {
+            if of_all || tasks.task(tasks.of_depth(depth)).config.target.is_some() {
                 *place = Some(per_flow);
                 per_flow += 1;
             }
@@ -79,12 +81,22 @@ impl Truths {
         }
     }
 
-    /// What came behind that packet.
-    fn came(&self, entries: &Entries, depth: DepthId, index: u32) -> Option<Came> {
+    /// When that packet came, µs; `None` if it has not.
+    pub fn asked_us(&self, depth: DepthId, index: u32) -> Option<i64> {
+        self.noted(depth, index).map(|noted| noted.time_us)
+    }
+
+    fn noted(&self, depth: DepthId, index: u32) -> Option<Noted> {
         let place = usize::from(self.places[depth.index()]?);
-        let Noted { bytes, time_us } = self.noted[index as usize * self.per_flow + place];
+        let noted = self.noted[index as usize * self.per_flow + place];
+        (noted.time_us != NOT_YET).then_some(noted)
+    }
+
+    /// What came behind that packet.
+    pub fn came(&self, entries: &Entries, depth: DepthId, index: u32) -> Option<Came> {
+        let Noted { bytes, time_us } = self.noted(depth, index)?;
         let last_us = entries.hot(index).last_us;
-        (time_us != NOT_YET).then(|| Came {
+        Some(Came {
             bytes: entries.counts(index).bytes_total().wrapping_sub(bytes),
             us: last_us.saturating_sub(time_us).max(0) as u64,
         })

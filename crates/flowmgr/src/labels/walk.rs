@@ -340,6 +340,9 @@ impl Labels {
         if before != label {
             // Decided means that no word waits, so this one is ours.
             first.replace(generation, label);
+            if let Some(samples) = &mut self.samples {
+                samples.replaced(index, before);
+            }
         }
         self.kept.set_decided(DepthId::FIRST, index, rank);
         // With several tasks the state means that no packet adds to a series.

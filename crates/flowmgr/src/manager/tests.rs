@@ -13,6 +13,7 @@ mod midstream;
 mod ports;
 mod ports_first;
 mod rules;
+mod samples;
 mod servers;
 mod settings;
 mod tasks;
@@ -68,6 +69,7 @@ fn config() -> Config {
         expects_counts: false,
         behaviour: None,
         servers: None,
+        samples: crate::SeriesShare::NONE,
     }
 }
 
@@ -169,7 +171,7 @@ impl<P: Part> Bench<P> {
     fn flows(&self) -> Vec<FlowRecord> {
         let flow = |record: &Record| match record {
             Record::Flow(flow) => Some(flow.clone()),
-            Record::Label(_) | Record::Behaviour(_) => None,
+            _ => None,
         };
         self.records.iter().filter_map(flow).collect()
     }

@@ -1,6 +1,6 @@
 //! Series of flows: a part of a flow. They are collected in the store and leave by the rings.
 
-use cring::{FlowRef, LOCAL, Label, Producer, Slot};
+use cring::{FlowRef, LOCAL, Label, Producer, Series, Slot};
 
 use super::SeriesStore;
 use crate::config::{Effect, SeriesShare};
@@ -83,13 +83,13 @@ impl SeriesPart {
         let place = flows.place_of(arrival.hash, index);
         let is_half_open = place.is_some_and(|place| flows.table.occupant(place).is_half_open);
         let (store, rings) = (&self.store, &mut self.rings[tasks.of_depth(depth).index()]);
-        let asked = Asked::begin(store, flows, arrival, depth, is_named_by_port);
+        let asked = Asked::begin(store, flows, index, depth, is_named_by_port);
         let flow = asked.flow;
         let ring = index as usize % rings.len();
         let ring = &mut rings[ring];
         let gives_way =
             is_half_open && flows.effect == Effect::Arrival && ring.free() < ring.capacity() / 2;
-        let pushed = !gives_way && ring.push(|slot| asked.write(store, tasks, slot));
+        let pushed = !gives_way && ring.push(|slot| asked.write(store, tasks, arrival, slot));
         let word = flows.entries.word(depth, index);
         let counters = &mut flows.counters.depths[depth.index()];
         if pushed {
@@ -117,8 +117,8 @@ impl SeriesPart {
         tasks: &Tasks,
         (is_named_by_port, by): (bool, &mut P),
     ) {
-        let asked = Asked::begin(&self.store, flows, arrival, depth, is_named_by_port);
-        asked.write(&self.store, tasks, &mut self.slot);
+        let asked = Asked::begin(&self.store, flows, arrival.index, depth, is_named_by_port);
+        asked.write(&self.store, tasks, arrival, &mut self.slot);
         let flow = asked.flow;
         let label =
             by.answer(&self.slot, flows.entries.labels_now(), arrival.given.map(|it| it.label));
@@ -129,8 +129,7 @@ impl SeriesPart {
 }
 
 /// A series that a flow's depth asks to be answered.
-struct Asked<'a> {
-    arrival: &'a Arrival,
+pub(crate) struct Asked {
     depth: DepthId,
     flow: FlowRef,
     protocol: u8,
@@ -140,19 +139,31 @@ struct Asked<'a> {
     local: Option<[f32; LOCAL]>,
 }
 
-impl<'a> Asked<'a> {
+impl Asked {
     /// From here on the flow waits for the label.
     fn begin(
         store: &SeriesStore,
         flows: &mut Flows,
-        arrival: &'a Arrival,
+        index: u32,
         depth: DepthId,
         is_named_by_port: bool,
-    ) -> Asked<'a> {
-        let index = arrival.index;
-        let flow = flows.entries.flow_ref(index);
-        flows.entries.word(depth, index).pend(flow.generation);
+    ) -> Asked {
+        let asked = Asked::of(store, flows, index, depth, is_named_by_port);
+        flows.entries.word(depth, index).pend(asked.flow.generation);
         flows.counters.depths[depth.index()].series_emitted += 1;
+        asked
+    }
+
+    /// What a flow's depth asks, or has asked.
+    #[inline]
+    pub fn of(
+        store: &SeriesStore,
+        flows: &Flows,
+        index: u32,
+        depth: DepthId,
+        is_named_by_port: bool,
+    ) -> Asked {
+        let flow = flows.entries.flow_ref(index);
         let key = flows.entries.hot(index).key();
         let (_, (_, port)) = key.ends(flows.entries.hot(index).is_low_forward());
         // If a flow began mid-stream, nobody knows who began it; and a port is not asked to confirm
@@ -162,23 +173,29 @@ impl<'a> Asked<'a> {
             false => port,
         };
         let local = flows.servers.as_ref().map(|servers| *servers.known(index));
-        Asked { arrival, depth, flow, protocol: key.protocol(), server_port, local }
+        Asked { depth, flow, protocol: key.protocol(), server_port, local }
     }
 
-    fn write(&self, store: &SeriesStore, tasks: &Tasks, slot: &mut Slot) {
+    fn write(&self, store: &SeriesStore, tasks: &Tasks, arrival: &Arrival, slot: &mut Slot) {
+        slot.flow = self.flow;
+        slot.kth_us = arrival.time_us;
+        slot.emitted_ns = arrival.now_ns;
+        self.read(store, tasks, &mut slot.series);
+    }
+
+    /// Writes the series as it is asked about.
+    #[inline]
+    pub fn read(&self, store: &SeriesStore, tasks: &Tasks, series: &mut Series) {
         let asks = (&tasks.task(tasks.of_depth(self.depth)).config, tasks.k(self.depth));
-        let index = self.arrival.index;
+        let index = self.flow.index;
         debug_assert!(
             store.seen(index, store.number_of(asks.0.unit)) >= asks.1,
             "a series that is not complete"
         );
-        slot.flow = self.flow;
-        slot.kth_us = self.arrival.time_us;
-        slot.emitted_ns = self.arrival.now_ns;
-        (slot.series.task, slot.series.server_port) = (self.depth.0, self.server_port);
-        store.read(index, asks, self.protocol, &mut slot.series);
+        (series.task, series.server_port) = (self.depth.0, self.server_port);
+        store.read(index, asks, self.protocol, series);
         if let Some(local) = &self.local {
-            slot.series.set_local(local);
+            series.set_local(local);
         }
     }
 }

@@ -33,6 +33,8 @@ pub struct FlowConfigForm {
     #[serde(skip)]
     record_series: flowmgr::SeriesShare,
     #[serde(skip)]
+    samples: flowmgr::SeriesShare,
+    #[serde(skip)]
     flow_id_first: u64,
     flow_id_step: u64,
     expects_counts: bool,

@@ -35,8 +35,8 @@ pub fn page(
         format!("{} {} ({} classes)", bundle.name(), bundle.version(), bundle.labels().len());
     let series: Vec<_> = bundles.iter().map(task_config).collect();
     let (bounds, servers) = (config.behaviour.in_use(), servers(config, bundles));
-    let flow = &config.flow;
-    let bytes = table_bytes(flow.max_flows, flow.buckets, &series, bounds, servers);
+    let (flow, samples) = (&config.flow, config.learn.samples());
+    let bytes = table_bytes(flow.max_flows, flow.buckets, &series, bounds, servers, samples);
     let pipeline = draw(config, (bundle, bytes), map, &model, is_deep);
     let first = effects(config, map, "");
     pipeline

@@ -247,6 +247,7 @@ fn flow_config(bundle: &Bundle) -> Config {
         expects_counts: false,
         behaviour: None,
         servers: None,
+        samples: flowmgr::SeriesShare::NONE,
     }
 }
 

@@ -211,8 +211,7 @@ fn metrics(counts: &ExportCounts) -> Vec<Family> {
             "fenxi_ipfix_records_total",
             "records",
             &["outcome"],
-            "Records of flows for a collector: sent; failed, the connection broke or the file \
-             could not be written; dropped, the queue was full.",
+            "Records for a collector: sent; failed; dropped, the queue was full.",
             [
                 count(&["sent"], records.written()),
                 count(&["failed"], records.failed()),
@@ -237,8 +236,8 @@ fn metrics(counts: &ExportCounts) -> Vec<Family> {
             "fenxi_ipfix_connected",
             "",
             &[],
-            "1 while there is a session with the collector. UDP cannot tell a collector that is \
-             silent from one that is away.",
+            "1 while there is a session with the collector; over UDP, nobody knows whether it \
+             listens.",
             [number(&[], f64::from(u8::from(connected)))],
         ),
     ]

@@ -14,15 +14,16 @@ use config::{Config, Keyed, Section};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use dataplane::sink::Sink;
 
-use super::broadcast::{self, Broadcaster, READ_WITHIN, READERS, Stream};
 use super::lines::Lines;
 use super::live::Live;
 use super::output::Output;
+use super::stream::{self, Stream};
 use super::topic::{self, Kafka, Topic, TopicCounts};
 use super::{Names, WRITE_WITHIN, output};
 use crate::access::is_dash;
 use crate::exit::Failure;
 use crate::metric::{Family, count};
+use crate::sinks::broadcast::{self, Broadcaster, READ_WITHIN, serve};
 use crate::sinks::queue::{Drain, Queued, RecordCounts, RunKind, WritingThread};
 use crate::sinks::reopen::Reopener;
 use crate::sinks::{Connects, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start};
@@ -143,16 +144,9 @@ fn start_live(
     lines: Lines,
 ) -> Result<RecordControl, Failure> {
     let config = &start.config.records;
-    let serve = |socket: &Arc<UnixSocket>| {
-        let listener = socket.listener.try_clone();
-        let started = listener
-            .and_then(|listener| Broadcaster::start(listener, READERS, config.socket_backlog));
-        let broadcaster = started.map_err(|error| {
-            Failure::unavailable(format!("records.socket: cannot serve it: {error}"))
-        });
-        Ok::<_, Failure>((Arc::new(broadcaster?), socket.clone()))
-    };
-    let readers = start.record_socket.map(serve).transpose()?;
+    let protocol = stream::protocol(config.socket_backlog);
+    let readers = start.record_socket.map(|socket| serve("records.socket", socket, protocol));
+    let readers = readers.transpose()?;
     let kafka: Kafka = start.config.section();
     let topic = match kafka.brokers.is_empty() {
         true => None,
@@ -284,22 +278,22 @@ fn report(counts: &RecordCounts, readers: broadcast::Counts, topic: Option<Topic
                 "fenxi_record_readers",
                 "readers",
                 &[],
-                "Programs that read records from records.socket.",
+                "Readers of records.socket.",
                 [count(&[], readers.readers)],
             ),
             Family::counter(
                 "fenxi_record_readers_refused_total",
                 "readers",
                 &[],
-                "Programs that were turned away from records.socket, because 16 read already.",
+                "Readers that records.socket refused: 16 read already.",
                 [count(&[], readers.refused)],
             ),
             Family::counter(
                 "fenxi_record_lines_total",
                 "lines",
                 &["outcome"],
-                "Lines for readers of records.socket, summed over readers: sent; lost, because the \
-                 reader was too slow or went away.",
+                "Lines for readers of records.socket, summed: sent; lost, a reader was too slow or \
+                 left.",
                 [count(&["sent"], readers.sent), count(&["lost"], readers.lost)],
             ),
             of_topic_sent,

@@ -8,9 +8,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use tracing::{debug, info, warn};
 
 use super::WRITE_WITHIN;
-use super::broadcast::Stream;
 use super::lines::Lines;
 use super::output::Output;
+use super::stream::Stream;
 use super::topic::Topic;
 use crate::exit::Failure;
 use crate::sinks::Answer;
@@ -95,7 +95,7 @@ impl Live {
         }
         if let Some(topic) = &self.topic {
             // A topic keeps the order of messages with one key only.
-            let key = queued.record.flow().flow_id.to_string();
+            let key = queued.record.flow().map(|flow| flow.flow_id.to_string()).unwrap_or_default();
             let messages = text.split(|byte| *byte == b'\n');
             for message in messages.filter(|message| !message.is_empty()) {
                 topic.send(key.as_bytes(), message);

@@ -73,8 +73,8 @@ pub fn metrics(counts: TopicCounts) -> [Family; 2] {
             "fenxi_kafka_records_total",
             "records",
             &["outcome"],
-            "Records for a topic of Kafka: sent, a broker has confirmed them; failed, none took \
-             them in time; dropped, the queue was full.",
+            "Records for Kafka: sent, a broker has confirmed them; failed; dropped, the queue was \
+             full.",
             [
                 count(&["sent"], counts.sent),
                 count(&["failed"], counts.failed),

@@ -7,7 +7,7 @@ use crate::behaviour::Behaviour;
 use crate::counters::count_class;
 use crate::ids::Awaited;
 use crate::ids::TaskId;
-use crate::manager::walk::each_part;
+use crate::manager::walk::{Walk, each_part};
 use crate::part::Part;
 use crate::record::{DecidedBy, Decision, EndReason, Record};
 use crate::table::Occupant;
@@ -63,9 +63,24 @@ impl<P: Part> Settling<'_, P> {
             record.decisions = decisions;
             record.is_half_open = occupant.is_half_open;
             self.say(Record::Flow(record));
+            self.say_samples(index, is_cut);
         }
         self.walk.flows.entries.retire(index);
         self.walk.flows.table.free_entry(index);
+    }
+
+    /// A sample for each depth that was asked, if the flow gives samples.
+    fn say_samples(&mut self, index: u32, is_cut: bool) {
+        if !self.walk.labels.is_sampled(&self.walk.flows, index) {
+            return;
+        }
+        for depth in self.walk.labels.tasks.depth_ids() {
+            let Walk { flows, series, labels, .. } = &*self.walk;
+            let sample = labels.sample(flows, &series.store, (depth, index), is_cut);
+            if let Some(sample) = sample {
+                self.say(Record::Sample(sample));
+            }
+        }
     }
 
     /// The final label of an ended flow for a task: by a sure answer, or by the last depth's. A

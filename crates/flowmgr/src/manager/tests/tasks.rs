@@ -100,7 +100,7 @@ impl World {
             Record::Label(LabelRecord { task: TaskId(task), decision, .. }) => {
                 Some((*task, decision.class, decision.depth))
             }
-            Record::Flow(_) | Record::Behaviour(_) => None,
+            _ => None,
         };
         self.records.iter().filter_map(label).collect()
     }

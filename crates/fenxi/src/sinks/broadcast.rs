@@ -1,11 +1,12 @@
-//! Lines to any number of readers of `records.socket`. Each has a bounded backlog of its own: one
-//! that stalls loses lines, and nobody waits for it.
+//! The same to any number of readers of a Unix socket: lines of records, frames of samples. Each
+//! reader has a bounded backlog of its own: one that stalls loses whole chunks, and nobody waits
+//! for it.
 //!
 //! A [`Broadcaster`] owns the thread that accepts readers and writes to them.
-//! [`Broadcaster::publish`] never blocks on a reader. What readers send is not read.
+//! [`Broadcaster::publish`] never blocks on a reader.
 //!
-//! Readers share the memory of what they have not read yet. A reader that has lost lines is told
-//! how many by a line of its own, at the place where they are missing.
+//! Readers share the memory of what they have not read yet. Before each chunk a reader may be told
+//! how many items it has lost, at the place where they are missing.
 
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -23,13 +25,11 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
-use super::{SCHEMA_VERSION, WRITE_AT, WRITE_WITHIN};
+use crate::exit::Failure;
+use crate::unix_socket::UnixSocket;
 
-/// Mode of the socket: records say who talked to whom, and the group of the service may read them,
-/// as it may the file.
-pub const SOCKET_MODE: u32 = 0o660;
-
-pub const READERS: usize = 16;
+/// Mode of such sockets: the group of the service may connect.
+const SOCKET_MODE: u32 = 0o660;
 
 /// How long the end of a run waits for readers that have not read all.
 pub const READ_WITHIN: Duration = Duration::from_millis(250);
@@ -37,17 +37,55 @@ pub const READ_WITHIN: Duration = Duration::from_millis(250);
 /// Pause when no connection can be taken, such as for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Listens at the path that `key` of the configuration names, if it names one.
+pub fn bind(key: &str, path: Option<&Path>) -> Result<Option<Arc<UnixSocket>>, Failure> {
+    let socket = path.map(|path| UnixSocket::bind(key, path, SOCKET_MODE)).transpose()?;
+    Ok(socket.map(Arc::new))
+}
+
+/// Starts to serve such a socket, whose file is there as long as both are kept.
+pub fn serve(
+    key: &str,
+    socket: &Arc<UnixSocket>,
+    protocol: Protocol,
+) -> Result<(Arc<Broadcaster>, Arc<UnixSocket>), Failure> {
+    let listener = socket.listener.try_clone();
+    let started = listener.and_then(|listener| Broadcaster::start(listener, protocol));
+    match started {
+        Ok(broadcaster) => Ok((Arc::new(broadcaster), socket.clone())),
+        Err(error) => Err(Failure::unavailable(format!("{key}: cannot serve it: {error}"))),
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub readers: u64,
     /// Readers that were turned away, because there were enough.
     pub refused: u64,
+    /// Programs that may not read.
+    pub strangers: u64,
     pub sent: u64,
-    /// Lines that a reader was too slow for, or left unread, summed over readers.
+    /// Items that a reader was too slow for, or left unread, summed over readers.
     pub lost: u64,
 }
 
-/// Gives lines to readers while it lives.
+/// What is particular about a socket.
+#[derive(Clone, Copy)]
+pub struct Protocol {
+    /// Name of the thread.
+    pub thread: &'static str,
+    pub readers_max: usize,
+    /// Bytes that a reader may be behind.
+    pub backlog: usize,
+    /// Whether the program at the other end may read.
+    pub admits: fn(&UnixStream) -> bool,
+    /// A reader that sends something is let go; otherwise what it sends is not read.
+    pub is_one_way: bool,
+    /// What precedes a chunk, for a reader that has lost this number of items before it.
+    pub before: fn(u64, &[u8]) -> Vec<u8>,
+}
+
+/// Gives chunks to readers while it lives.
 pub struct Broadcaster {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -55,8 +93,7 @@ pub struct Broadcaster {
 
 /// What the thread shares with those who publish.
 struct Shared {
-    readers_max: usize,
-    backlog: usize,
+    protocol: Protocol,
     state: Mutex<State>,
     wake: OwnedFd,
     is_ending: AtomicBool,
@@ -69,41 +106,40 @@ struct State {
 }
 
 impl Broadcaster {
-    /// Starts to accept readers on `listener`, a bounded number at a time; each may be `backlog`
-    /// bytes behind.
-    pub fn start(
-        listener: UnixListener,
-        readers_max: usize,
-        backlog: usize,
-    ) -> io::Result<Broadcaster> {
+    /// Starts to accept readers on `listener`, a bounded number at a time.
+    pub fn start(listener: UnixListener, protocol: Protocol) -> io::Result<Broadcaster> {
         listener.set_nonblocking(true)?;
         let shared = Arc::new(Shared {
-            readers_max,
-            backlog,
+            protocol,
             state: Mutex::default(),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             is_ending: AtomicBool::new(false),
         });
         let working = shared.clone();
         let thread = std::thread::Builder::new()
-            .name("readers".to_owned())
+            .name(protocol.thread.to_owned())
             .spawn(move || working.serve(&listener))?;
         Ok(Broadcaster { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Gives `text`, `lines` whole lines, to all readers.
-    pub fn publish(&self, text: &[u8], lines: u64) {
+    /// Whether anybody reads. If nobody does, there is no need to make chunks.
+    pub fn has_readers(&self) -> bool {
+        !self.shared.state().readers.is_empty()
+    }
+
+    /// Gives a chunk of `items` items to all readers.
+    pub fn publish(&self, text: &[u8], items: u64) {
         let mut state = self.shared.state();
         if state.readers.is_empty() || text.is_empty() {
             return;
         }
-        let chunk = Arc::new(Chunk { text: text.to_vec(), lines });
+        let chunk = Arc::new(Chunk { text: text.to_vec(), items });
         let State { readers, counts } = &mut *state;
         let mut is_idle = false;
         for reader in readers {
             is_idle |= reader.is_idle();
-            if !reader.push(&chunk, self.shared.backlog) {
-                counts.lost += lines;
+            if !reader.push(&chunk, &self.shared.protocol) {
+                counts.lost += items;
             }
         }
         drop(state);
@@ -178,9 +214,8 @@ impl Shared {
             PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN),
         ];
         polled.extend(readers.iter().map(|(socket, is_idle)| {
-            // That the reader is gone is reported in any case.
             let events = if *is_idle { PollFlags::empty() } else { PollFlags::OUT };
-            PollFd::from_borrowed_fd(socket.as_fd(), events)
+            PollFd::from_borrowed_fd(socket.as_fd(), events | self.protocol.heard())
         }));
         // A signal that interrupts it is no reason to stop.
         let _ = poll(&mut polled, None);
@@ -191,8 +226,11 @@ impl Shared {
         loop {
             match listener.accept() {
                 Ok((stream, _)) => {
+                    let may_read = (self.protocol.admits)(&stream);
                     let mut state = self.state();
-                    if state.readers.len() < self.readers_max {
+                    if !may_read {
+                        state.counts.strangers += 1;
+                    } else if state.readers.len() < self.protocol.readers_max {
                         state.readers.push(Reader::new(stream));
                     } else {
                         state.counts.refused += 1;
@@ -211,64 +249,32 @@ impl Shared {
         readers.retain_mut(|reader| {
             let written = reader.write();
             counts.sent += *written.as_ref().unwrap_or(&0);
-            let is_there = written.is_ok() && !is_gone(reader);
+            let is_there = written.is_ok() && !is_gone(reader, self.protocol.heard());
             counts.lost += if is_there { 0 } else { reader.unread() };
             is_there
         });
     }
 }
 
-/// Whether the other end is closed, rather than only done with sending.
-fn is_gone(reader: &Reader) -> bool {
-    let mut polled = [PollFd::new(reader, PollFlags::empty())];
+impl Protocol {
+    /// What is to be noticed of a reader. That it is gone is reported in any case.
+    fn heard(&self) -> PollFlags {
+        if self.is_one_way { PollFlags::IN } else { PollFlags::empty() }
+    }
+}
+
+/// Whether the other end is closed, rather than only done with sending, or something else was
+/// `heard` of it.
+fn is_gone(reader: &Reader, heard: PollFlags) -> bool {
+    let mut polled = [PollFd::new(reader, heard)];
     let found = poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
     found.is_ok_and(|found| found > 0)
-        && polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
-}
-
-/// Lines on their way to the readers, for the thread that writes records.
-pub struct Stream {
-    broadcaster: Arc<Broadcaster>,
-    text: Vec<u8>,
-    lines: u64,
-    since: Option<Instant>,
-}
-
-impl Stream {
-    pub fn new(broadcaster: Arc<Broadcaster>) -> Stream {
-        Stream { broadcaster, text: Vec::with_capacity(2 * WRITE_AT), lines: 0, since: None }
-    }
-
-    /// Whether anybody reads. If nobody does, there is no need to make lines.
-    pub fn has_readers(&self) -> bool {
-        !self.broadcaster.shared.state().readers.is_empty()
-    }
-
-    /// Takes `text`, `lines` whole lines.
-    pub fn push(&mut self, text: &[u8], lines: u64) {
-        self.text.extend(text);
-        self.lines += lines;
-        self.since.get_or_insert_with(Instant::now);
-    }
-
-    /// Gives the readers what there is, if it is much or old.
-    pub fn publish_due(&mut self) {
-        let is_old = self.since.is_some_and(|since| since.elapsed() >= WRITE_WITHIN);
-        if is_old || self.text.len() >= WRITE_AT {
-            self.publish();
-        }
-    }
-
-    pub fn publish(&mut self) {
-        self.broadcaster.publish(&self.text, self.lines);
-        self.text.clear();
-        (self.lines, self.since) = (0, None);
-    }
+        && polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | heard)
 }
 
 struct Chunk {
     text: Vec<u8>,
-    lines: u64,
+    items: u64,
 }
 
 struct Reader {
@@ -277,7 +283,7 @@ struct Reader {
     bytes: usize,
     /// Bytes of the first chunk that are written.
     written: usize,
-    /// Lines lost since the reader was last told.
+    /// Items lost since the reader was last told.
     lost: u64,
 }
 
@@ -290,32 +296,31 @@ impl Reader {
         self.backlog.is_empty()
     }
 
-    /// Lines in the backlog, with one that is partly written.
+    /// Items in the backlog, including a chunk that is partly written.
     fn unread(&self) -> u64 {
-        self.backlog.iter().map(|chunk| chunk.lines).sum()
+        self.backlog.iter().map(|chunk| chunk.items).sum()
     }
 
-    /// Appends a chunk if there is room within the bound; returns whether there was. A line before
-    /// it reports earlier losses.
-    fn push(&mut self, chunk: &Arc<Chunk>, most: usize) -> bool {
+    /// Appends a chunk if there is room within the bound; returns whether there was.
+    fn push(&mut self, chunk: &Arc<Chunk>, protocol: &Protocol) -> bool {
         // A reader that has read all takes a chunk of any size.
-        if !self.is_idle() && self.bytes + chunk.text.len() > most {
-            self.lost += chunk.lines;
+        if !self.is_idle() && self.bytes + chunk.text.len() > protocol.backlog {
+            self.lost += chunk.items;
             return false;
         }
-        if self.lost > 0 {
-            let text = lost_line(std::mem::take(&mut self.lost)).into_bytes();
+        let text = (protocol.before)(std::mem::take(&mut self.lost), &chunk.text);
+        if !text.is_empty() {
             self.bytes += text.len();
-            self.backlog.push_back(Arc::new(Chunk { text, lines: 0 }));
+            self.backlog.push_back(Arc::new(Chunk { text, items: 0 }));
         }
         self.bytes += chunk.text.len();
         self.backlog.push_back(chunk.clone());
         true
     }
 
-    /// Writes what the socket takes now. Returns lines of the chunks that are written as a whole.
+    /// Writes what the socket takes now. Returns items of the chunks that are written as a whole.
     fn write(&mut self) -> io::Result<u64> {
-        let mut lines = 0;
+        let mut items = 0;
         while let Some(chunk) = self.backlog.front() {
             let rest = &chunk.text[self.written..];
             match send(&self.stream, rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
@@ -324,18 +329,14 @@ impl Reader {
                 Err(error) => return Err(error.into()),
             }
             if self.written == chunk.text.len() {
-                lines += chunk.lines;
+                items += chunk.items;
                 self.bytes -= chunk.text.len();
                 self.written = 0;
                 self.backlog.pop_front();
             }
         }
-        Ok(lines)
+        Ok(items)
     }
-}
-
-fn lost_line(records: u64) -> String {
-    format!("{{\"type\":\"lost\",\"schema_version\":{SCHEMA_VERSION},\"records\":{records}}}\n")
 }
 
 impl AsFd for Reader {

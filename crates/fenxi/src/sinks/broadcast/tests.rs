@@ -11,7 +11,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn start(readers: usize, backlog: usize) -> (tempfile::TempDir, Broadcaster) {
     let dir = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(dir.path().join("s")).unwrap();
-    (dir, Broadcaster::start(listener, readers, backlog).unwrap())
+    let protocol =
+        Protocol { readers_max: readers, ..crate::sinks::records::stream::protocol(backlog) };
+    (dir, Broadcaster::start(listener, protocol).unwrap())
 }
 
 fn connect(dir: &tempfile::TempDir) -> UnixStream {

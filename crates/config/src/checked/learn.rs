@@ -1,0 +1,34 @@
+//! Samples of flows, for a program that tunes models.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use flowmgr::SeriesShare;
+
+use crate::kind::{Kind, float, integer};
+use crate::section;
+use crate::setting::Setting;
+
+section! {
+    /// Samples of flows, for a program that tunes models.
+    pub struct Learn = One "learn";
+
+    /// the Unix socket on which fenxi gives samples of flows that have ended to a program that
+    /// tunes models, at most 4 at a time: what a model was asked, what it answered, and what came
+    /// behind it; no addresses. Only root and the user of the service may connect
+    socket: Option<PathBuf> = restart "socket", Kind::Text, "\"\"",
+        "path, empty = none" => Setting::socket;
+    /// which flows are sampled; a keyed hash chooses them. A quarter of them is never given away:
+    /// what a tuned model is judged by
+    share: f64 = restart "share", float(0.0, 1.0), "0.1", "share of the flows";
+    /// how often samples are given
+    every: Duration = restart "every_ms", integer(100, 1000), "500",
+        "milliseconds" => |s| Ok(Duration::from_millis(s.get()?));
+}
+
+impl Learn {
+    /// Which flows are sampled: none without the socket.
+    pub fn samples(&self) -> SeriesShare {
+        self.socket.as_ref().map_or(SeriesShare::NONE, |_| SeriesShare::new(self.share))
+    }
+}
