@@ -22,6 +22,7 @@ mod escape;
 pub mod exit;
 mod holder;
 mod label_names;
+mod learn;
 mod log;
 pub mod machine;
 mod memory;

@@ -1,0 +1,12 @@
+//! A model that learns where it runs. A tuner beside fenxi offers candidates; fenxi judges them by
+//! what flows proved to be, which the flows themselves tell when they end.
+//!
+//! ```text
+//! samples of flows ─┬─► tuner ── offer ─► judged ─► shadow ─► promoted, watched ─► kept
+//!                   └─► held out ───────────┴─────────┴──────────┘   └► rolled back
+//! ```
+//!
+//! Source: LiteFlow §3.3, which trusts that a model that has converged is a better one; here that
+//! has to be shown.
+
+pub mod judge;
