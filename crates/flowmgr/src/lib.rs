@@ -96,7 +96,7 @@ pub use rules::{RULES_MAX, RuleAnswer, RuleMemory, RuleQuestion, RulesChange, re
 pub use scores::{ModelScore, Score, TaskScores};
 pub use servers::{CELL_BYTES, ServerCounters};
 pub use settings::Settings;
-pub use target::{Target, TargetOf};
+pub use target::{Came, Target, TargetOf};
 pub use task_config::{DepthConfig, PortLabel, TaskConfig};
 pub use wire::Gso;
 

@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
-use cring::{LOCAL, Source, TASKS_MAX, Unit};
+use cring::{LOCAL, Series, Source, TASKS_MAX, Unit};
 
 use crate::behaviour::Behaviour;
 use crate::entry::Counts;
 use crate::ids::TaskId;
+use crate::target::Came;
 
 /// Why a flow record was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -230,6 +231,42 @@ impl SeriesRecord {
             times.truncate(elements);
         }
     }
+}
+
+/// A question to a task's model about a sampled flow, what was answered, and what came behind it.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// The flow.
+    pub flow_id: u64,
+    /// The task that asked.
+    pub task: TaskId,
+    /// Elements of the series.
+    pub depth: u8,
+    /// Time of the flow's first packet, µs since the epoch.
+    pub began_us: i64,
+    /// From there to the packet that completed the series, µs.
+    pub asked_after_us: u64,
+    /// IP bytes of both directions up to that packet, with it.
+    pub bytes_so_far: u64,
+    /// As it was asked.
+    pub series: Series,
+    /// `None`: no answer came while the flow went on.
+    pub answer: Option<SampleAnswer>,
+    /// What came behind that packet.
+    pub came: Came,
+    /// Whether the flow may have gone on.
+    pub is_cut: bool,
+}
+
+/// What was answered to a sampled question.
+#[derive(Clone, Copy, Debug)]
+pub struct SampleAnswer {
+    /// Number of the class in the model.
+    pub class: u16,
+    /// 0 to 65,535 for 0 to 1.
+    pub confidence: u16,
+    /// Generation of the model.
+    pub model: u16,
 }
 
 /// Any record of a flow.

@@ -4,7 +4,7 @@ use super::*;
 
 const BANDS: usize = 4;
 const SEEN: usize = 4;
-const FLOWS: usize = 600;
+const FLOWS: usize = 400;
 const ASKED: usize = 3;
 /// Usual sizes of the bands, bytes.
 const SIZES: [f64; BANDS] = [2e3, 3e4, 5e5, 2e7];
@@ -161,7 +161,7 @@ fn bad(
                 (permuted, none, not_better)
             }
             false => {
-                let others = |at: usize| &world.seen[(at + 300) % world.seen.len()];
+                let others = |at: usize| &world.seen[(at + 201) % world.seen.len()];
                 let permuted = world.says(|at, _| softmax(logits(&learned, others(at))));
                 (permuted, none, not_better)
             }
