@@ -9,4 +9,11 @@
 //! Source: LiteFlow §3.3, which trusts that a model that has converged is a better one; here that
 //! has to be shown.
 
-pub mod judge;
+mod ask;
+mod held;
+mod judge;
+mod offer;
+
+pub use ask::{Asked, Session, ask};
+pub use held::SharedHeld;
+pub use offer::{Models, Offers, Refusal};

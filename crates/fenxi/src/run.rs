@@ -162,7 +162,9 @@ fn open(
         replay: None,
     })?;
     let kernel = first.and_then(|it| it.labels.clone());
-    Ok(Opened { pair, ports, kernel, mirrors, sockets, sinks, recent, rules })
+    // No sink of samples fills it yet.
+    let held = None;
+    Ok(Opened { pair, ports, kernel, mirrors, sockets, sinks, recent, rules, held })
 }
 
 fn log_start(config: &Config, tasks: &[OpenTask]) {

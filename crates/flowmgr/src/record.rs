@@ -233,10 +233,10 @@ impl SeriesRecord {
     }
 }
 
-/// A question to a task's model about a sampled flow, what was answered, and what came behind it.
-#[derive(Clone, Debug)]
+/// A question to a task's model about a flow, what was answered, and what came behind it.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// The flow.
+    /// Number of the flow in this run.
     pub flow_id: u64,
     /// The task that asked.
     pub task: TaskId,
@@ -246,20 +246,20 @@ pub struct Sample {
     pub began_us: i64,
     /// From there to the packet that completed the series, µs.
     pub asked_after_us: u64,
-    /// IP bytes of both directions up to that packet, with it.
+    /// Bytes at the IP layer, of both directions, up to that packet and with it.
     pub bytes_so_far: u64,
-    /// As it was asked.
+    /// As it was asked about.
     pub series: Series,
     /// `None`: no answer came while the flow went on.
     pub answer: Option<SampleAnswer>,
     /// What came behind that packet.
     pub came: Came,
-    /// Whether the flow may have gone on.
+    /// The flow may have gone on.
     pub is_cut: bool,
 }
 
-/// What was answered to a sampled question.
-#[derive(Clone, Copy, Debug)]
+/// What a model answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleAnswer {
     /// Number of the class in the model.
     pub class: u16,

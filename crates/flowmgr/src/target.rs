@@ -38,7 +38,7 @@ impl TargetOf {
 /// What came of a flow behind the packet that decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Came {
-    /// Bytes at the IP layer.
+    /// Bytes at the IP layer, of both directions.
     pub bytes: u64,
     /// Time to the last packet, µs.
     pub us: u64,

@@ -5,6 +5,7 @@
 //! [`TIMED_EVERY`] is timed, and those behind it count as if they had taken as long.
 
 use super::Task;
+use super::row_layout::write_series;
 use crate::batching::Fire;
 use crate::cache::Answer;
 use crate::device_slot::Polled;

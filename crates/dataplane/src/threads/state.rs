@@ -76,6 +76,13 @@ pub struct Offers {
     pub last_refusal: Option<(&'static str, String)>,
 }
 
+impl Offers {
+    /// Counts one.
+    pub fn count(&mut self, outcome: &'static str) {
+        *self.outcomes.entry(outcome).or_default() += 1;
+    }
+}
+
 /// Work under way.
 #[derive(Debug, Clone)]
 pub struct Pending {

@@ -511,13 +511,20 @@ static CATALOGUE: &[Row] = &[
         })),
     metric(C, "fenxi_model_swaps_total", "swaps", &["result"],
         "Swaps of the model in all analytics managers: done; refused, and the old one stays; \
-        reverted, with a reload that nobody confirmed.",
+        reverted, with a reload that nobody confirmed or after a promotion.",
         |view| {
             let swaps = view.run_state.swaps();
             [("done", swaps.done), ("refused", swaps.refused), ("reverted", swaps.reverted)]
                 .map(|(result, swaps)| count(&[result], swaps)).into()
         }),
 
+    metric(C, "fenxi_model_offers_total", "candidates", &["task", "outcome"],
+        "What became of candidates for the model: judged good, promoted, kept, rolled_back, back; \
+        others are the names of refusals.",
+        |view| view.run_state.tasks.iter().flat_map(|task| {
+            let outcomes = task.offers.outcomes.iter();
+            outcomes.map(|(outcome, offers)| count(&[&task.name, outcome], *offers))
+        }).collect()),
     metric(C, "fenxi_thread_cpu_seconds_total", "seconds", &["thread"],
         "CPU time of the threads that run now; threads of the same name are added.",
         |view| view.threads.iter().map(|(name, seconds)| number(&[name], *seconds)).collect()),

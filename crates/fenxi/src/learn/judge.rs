@@ -18,6 +18,7 @@
 
 use std::collections::HashMap;
 
+use accel::Learned;
 use thiserror::Error;
 
 /// The share of questions whose worth is the merit.
@@ -95,7 +96,7 @@ pub enum Rival {
 }
 
 impl Rival {
-    const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Rival::InUse => "the model in use",
             Rival::Counter => "a table of the bytes so far",
@@ -176,23 +177,14 @@ impl Refused {
     }
 }
 
-/// What a bundle says of how it was learned.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Claims {
-    /// See [`STABILITY_MAX`].
-    pub stability: Option<f64>,
-    /// Time of the newest sample, µs since the epoch.
-    pub learned_until_us: Option<i64>,
-}
-
-/// Compares what the candidate's bundle claims with what the one in use does.
-pub fn check_claims(candidate: Claims, in_use: Claims) -> Result<(), Refused> {
+/// Compares what the bundle of a candidate says of its training with what the one in use says.
+pub fn check_claims(candidate: Learned, in_use: Learned) -> Result<(), Refused> {
     if let Some(stability) = candidate.stability
         && !(0.0..=STABILITY_MAX).contains(&stability)
     {
         return Err(Refused::Unstable(stability));
     }
-    match (candidate.learned_until_us, in_use.learned_until_us) {
+    match (candidate.until_us, in_use.until_us) {
         (Some(candidate), Some(in_use)) if candidate < in_use => Err(Refused::Stale),
         _ => Ok(()),
     }
@@ -476,7 +468,7 @@ fn poisson(random: &mut u64) -> f64 {
 }
 
 /// The last steps of splitmix64: all bits of the result depend on all of the number.
-fn mixed(number: u64) -> u64 {
+pub fn mixed(number: u64) -> u64 {
     let mut mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

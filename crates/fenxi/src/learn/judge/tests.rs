@@ -135,10 +135,10 @@ fn bad(
     world: &World,
     old: &Weights,
     random: &mut Random,
-) -> (Outputs, Claims, &'static [&'static str]) {
+) -> (Outputs, Learned, &'static [&'static str]) {
     let learned = sum(&world.truth, &random.weights(0.1));
     let good = world.model(&learned);
-    let none = Claims::default();
+    let none = Learned::default();
     let not_better: &[_] = &["not_better", "counter", "servers"];
     match kind {
         // Worse: it has learned too little.
@@ -175,7 +175,7 @@ fn bad(
         // Stale: it says so itself, or it fits a world before.
         5 => match random.share() < 0.5 {
             true => {
-                let claims = Claims { learned_until_us: Some(6), ..none };
+                let claims = Learned { until_us: Some(6), ..none };
                 (good, claims, &["stale"])
             }
             false => {
@@ -201,7 +201,7 @@ fn bad(
 
 #[test]
 fn of_two_hundred_bad_candidates_none_is_promoted() {
-    let in_use = Claims { learned_until_us: Some(7), stability: None };
+    let in_use = Learned { until_us: Some(7), stability: None };
     for seed in 0..200 {
         let (world, old, mut random) = drifted(seed);
         let kind = seed as usize % 7;
@@ -261,8 +261,8 @@ fn a_promoted_model_that_is_worse_is_noticed() {
 
 #[test]
 fn training_that_has_not_settled_and_late_labels_and_a_jump_of_the_mix_are_noticed() {
-    let claims = |stability| Claims { stability: Some(stability), learned_until_us: None };
-    let check = |stability| check_claims(claims(stability), Claims::default());
+    let claims = |stability| Learned { stability: Some(stability), until_us: None };
+    let check = |stability| check_claims(claims(stability), Learned::default());
     assert_eq!(check(0.02), Ok(()));
     assert_eq!(check(0.2), Err(Refused::Unstable(0.2)));
     assert!(check(f64::NAN).is_err());
