@@ -100,8 +100,7 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let bundle = Bundle::open(&root.join("tests/bundles/server-volume")).unwrap();
         let config = Config::load(None, &[]).unwrap();
-        let mut providers = accel::PROVIDERS.iter();
-        let native = providers.find(|it| it.name == "native").unwrap();
+        let native = accel::Provider::parse("native").unwrap();
         // Batches of two: the last one is half full.
         let open = || plain_device(&config, native, &bundle, accel::Sizes::Fixed(vec![2])).unwrap();
         let (mut first, mut second) = (open(), open());

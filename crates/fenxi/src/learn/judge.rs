@@ -47,7 +47,7 @@ const STABILITY_MAX: f64 = 0.05;
 /// Rows of a table of bytes so far or of servers: each has as many flows.
 const TABLE_ROWS: usize = 16;
 
-const RESAMPLES: usize = 1000;
+const RESAMPLES: usize = 400;
 
 /// The share of resamples above which late labels or a mix are shown, as a normal deviate: 99 %.
 const DEVIATE: f64 = 2.33;
@@ -464,7 +464,7 @@ fn poisson(random: &mut u64) -> f64 {
     const BELOW: [f64; 7] = [0.367_88, 0.735_76, 0.919_70, 0.981_01, 0.996_34, 0.999_41, 0.999_92];
     *random += 1;
     let uniform = (mixed(*random) >> 11) as f64 / (1_u64 << 53) as f64;
-    BELOW.iter().filter(|below| uniform >= **below).count() as f64
+    BELOW.iter().take_while(|below| uniform >= **below).count() as f64
 }
 
 /// The last steps of splitmix64: all bits of the result depend on all of the number.
