@@ -16,4 +16,4 @@ mod offer;
 
 pub use ask::{Asked, Session, ask};
 pub use held::SharedHeld;
-pub use offer::{Models, Offers, Refusal};
+pub use offer::{Models, OUTCOMES, Offers, Refusal};

@@ -14,6 +14,7 @@ use flowmgr::verdict::Verdict;
 
 use super::State;
 use super::view::{View, series_lost};
+use crate::learn::OUTCOMES;
 use crate::metric::{
     Family, Kind, Metric, Sample, TIMES, US, Value, buckets, count, number, sample,
 };
@@ -519,11 +520,10 @@ static CATALOGUE: &[Row] = &[
         }),
 
     metric(C, "fenxi_model_offers_total", "candidates", &["task", "outcome"],
-        "What became of candidates for the model: judged good, promoted, kept, rolled_back, back; \
-        others are the names of refusals.",
-        |view| view.run_state.tasks.iter().flat_map(|task| {
-            let outcomes = task.offers.outcomes.iter();
-            outcomes.map(|(outcome, offers)| count(&[&task.name, outcome], *offers))
+        "Candidates offered for the model: judged good, promoted, kept, rolled_back, back; else why \
+        they were refused.",
+        |view| view.run_state.tasks.iter().flat_map(|TaskState { name, offers, .. }| {
+            OUTCOMES.map(|it| count(&[name, it], offers.outcomes.get(it).copied().unwrap_or(0)))
         }).collect()),
     metric(C, "fenxi_thread_cpu_seconds_total", "seconds", &["thread"],
         "CPU time of the threads that run now; threads of the same name are added.",

@@ -63,8 +63,7 @@ impl Inputs {
             write_series(&mut row, k, &features, &sample.series);
             row
         });
-        let numbers =
-            |sample: &Sample| context.iter().map(|it| it.value(&sample.series)).collect();
+        let numbers = |sample: &Sample| context.iter().map(|it| it.value(&sample.series)).collect();
         Inputs { series: series.collect(), contexts: samples.iter().map(numbers).collect() }
     }
 

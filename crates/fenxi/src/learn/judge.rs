@@ -130,7 +130,9 @@ pub enum Refused {
     Unstable(f64),
     #[error("it has learned from older samples than the model in use")]
     Stale,
-    #[error("{0} flows with a known truth are too few to judge by, at least {FLOWS_MIN} are needed")]
+    #[error(
+        "{0} flows with a known truth are too few to judge by, at least {FLOWS_MIN} are needed"
+    )]
     FewFlows(usize),
     #[error("its output for question {0} is no probabilities")]
     NotProbabilities(usize),

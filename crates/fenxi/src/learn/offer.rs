@@ -49,6 +49,30 @@ const LOOK_FLOWS: usize = 100;
 /// How long either may last.
 const STAGE_WITHIN: Duration = Duration::from_secs(3600);
 
+/// All outcomes, good ones first.
+pub const OUTCOMES: [&str; 20] = [
+    "judged",
+    "promoted",
+    "kept",
+    "back",
+    "rolled_back",
+    "overtaken",
+    "damaged",
+    "meaning",
+    "golden",
+    "failed",
+    "no_truth",
+    "unstable",
+    "stale",
+    "few_flows",
+    "not_probabilities",
+    "slow",
+    "unneeded",
+    "not_better",
+    "counter",
+    "servers",
+];
+
 /// Why a candidate is refused or returned.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Refusal {

@@ -206,8 +206,8 @@ fn of_two_hundred_bad_candidates_none_is_promoted() {
         let (world, old, mut random) = drifted(seed);
         let kind = seed as usize % 7;
         let (outputs, claims, expected) = bad(kind, &world, &old, &mut random);
-        let verdict = check_claims(claims, in_use)
-            .and_then(|()| world.judged(&outputs, &world.model(&old)));
+        let verdict =
+            check_claims(claims, in_use).and_then(|()| world.judged(&outputs, &world.model(&old)));
         let why = verdict.expect_err(&format!("candidate {seed} of kind {kind} is promoted"));
         assert!(expected.contains(&why.name()), "candidate {seed} of kind {kind}: {why}");
     }

@@ -104,7 +104,9 @@ impl World {
             let answer = Some(SampleAnswer { class, confidence: 0, model });
             for _ in 0..2 {
                 let answer = answer.filter(|it| it.class < 2);
-                self.offers.held.with(|held| held.push(Sample { answer, ..sample(flow_id, bytes) }));
+                self.offers
+                    .held
+                    .with(|held| held.push(Sample { answer, ..sample(flow_id, bytes) }));
             }
         }
         self.flows += flows;
@@ -132,6 +134,7 @@ impl World {
 
     fn outcomes(&self) -> Vec<String> {
         let outcomes = self.offers.state.get().first().offers.outcomes.clone();
+        assert!(outcomes.keys().all(|it| OUTCOMES.contains(it)), "{outcomes:?}");
         outcomes.iter().map(|(outcome, count)| format!("{outcome} {count}")).collect()
     }
 
@@ -223,8 +226,13 @@ fn what_is_not_better_is_refused_by_name() {
     assert_eq!(world.outcomes(), ["damaged 1", "few_flows 1", "not_better 1", "unneeded 1"]);
     let (name, why) = world.offers.state.get().first().offers.last_refusal.clone().unwrap();
     assert_eq!(name, "few_flows");
-    assert!(why.ends_with(": 0 flows with a known truth are too few to judge by, at least 100 are \
-        needed"), "{why}");
+    assert!(
+        why.ends_with(
+            ": 0 flows with a known truth are too few to judge by, at least 100 are \
+        needed"
+        ),
+        "{why}"
+    );
 }
 
 #[test]

@@ -75,8 +75,7 @@ impl Reloader {
         work: impl FnOnce(&Base) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
         let limit = self.running.config.model.open_timeout;
-        let done =
-            self.open_model_in(task, &opening_model(dir), limit, move |base| Ok(work(base)));
+        let done = self.open_model_in(task, &opening_model(dir), limit, move |base| Ok(work(base)));
         done.map_err(|why| failed(&why))?
     }
 }
@@ -135,7 +134,9 @@ impl Models for Reloader {
             let change = Change::model(base, task, judged.dir()).map_err(|why| failed(&why))?;
             match change.bundle_of(base, task) == judged {
                 true => Ok(change),
-                false => Err(Refusal::new("damaged", "it is not the bundle any more that was judged")),
+                false => {
+                    Err(Refusal::new("damaged", "it is not the bundle any more that was judged"))
+                }
             }
         })?;
         let applied = self.apply(change).map_err(|why| failed(&why))?;
