@@ -153,7 +153,10 @@ pub enum Refused {
         .1.log_loss, .0.log_loss, .1.merit, .0.merit
     )]
     Worse(Score, Score),
-    #[error("{:.1} % of questions get no answer in time, {:.1} % did before", .0 * 100.0, .1 * 100.0)]
+    #[error(
+        "{:.1} % of questions get no answer in time, {:.1} % got none before", .0 * 100.0,
+        .1 * 100.0
+    )]
     Late(f64, f64),
     #[error("the mix of labels has jumped: its stability index is {0:.2}, and {MIX_MAX} the most")]
     Mix(f64),
@@ -391,7 +394,7 @@ fn of_table(questions: &[Question], bands: usize, key: &[f64]) -> Scored {
 /// The flows of the questions, which are what is drawn.
 struct Flows {
     count: usize,
-    /// Of each question.
+    /// The number of each question's flow.
     numbers: Vec<usize>,
 }
 

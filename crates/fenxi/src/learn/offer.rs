@@ -129,7 +129,7 @@ struct Candidate {
     /// The model that it replaces.
     before: Arc<Bundle>,
     stage: Stage,
-    /// Of the model that is to be in use during this stage.
+    /// Generation of the model that is to be in use during this stage.
     generation: u16,
     /// Number of the first sample of this stage.
     from: u64,
@@ -418,7 +418,7 @@ fn known<'a>(
     samples.filter_map(|it| Some((it.clone(), question(it, target)?))).unzip()
 }
 
-/// Labels by class; the last class is that of flows of which nothing is known.
+/// Labels by class; the last class is `unknown`.
 fn mix(classes: impl Iterator<Item = u16>, bands: usize) -> Vec<usize> {
     let mut counts: HashMap<usize, usize> = HashMap::new();
     classes.for_each(|class| *counts.entry(usize::from(class).min(bands)).or_default() += 1);

@@ -107,8 +107,8 @@ impl Opening {
         prepared
     }
 
-    /// A session on the first device, beside those of the data path, for questions asked off it. A
-    /// model that has not run yet on ONNX Runtime is first tried in a process of its own.
+    /// Opens a session on the first device for questions that are asked off the data path. A model
+    /// that has not run yet on ONNX Runtime is first tried in another process.
     ///
     /// # Errors
     /// A device or a model that cannot be used; or the run ends.

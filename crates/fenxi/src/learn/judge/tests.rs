@@ -26,7 +26,7 @@ impl Random {
     }
 }
 
-/// Of what is seen, by band.
+/// By band, a weight for each number that is seen.
 type Weights = [[f64; SEEN]; BANDS];
 
 fn sum(a: &Weights, b: &Weights) -> Weights {
@@ -183,7 +183,7 @@ fn bad(
                 (world.model(&before), none, not_better)
             }
         },
-        // Of a wrong scale: what it sees, or what it says.
+        // A wrong scale: what it sees, or what it says.
         _ => match random.share() < 0.5 {
             true => {
                 let scaled = |seen: &[f64; SEEN]| seen.map(|it| 1000.0 * it);
