@@ -386,6 +386,25 @@ fn a_model_that_the_engine_does_not_take_runs_on_the_cpu_or_is_refused() {
     }
 }
 
+/// What a tuner may ask is answered in one line that says what to do.
+#[test]
+fn candidates_are_refused_where_nothing_can_be_learned() {
+    let Some(world) = World::start("offers", "[flow]\nidle_timeout_s = 1\n") else {
+        return;
+    };
+    for command in [&["model", "offer", "/nowhere"][..], &["model", "back"]] {
+        let refused = world.ctl(command).expect_code(69).stderr;
+        assert_eq!(refused.lines().count(), 1, "{refused}");
+        assert!(refused.contains("set learn.socket and restart, or use"), "{refused}");
+    }
+    let refused = world.ctl(&["model", "offer", "/nowhere", "--task", "x"]).expect_code(78).stderr;
+    assert!(refused.contains("there is no task x; there are default"), "{refused}");
+    let page = world.ctl(&["model", "offers"]).expect_code(0).stdout;
+    let said = "default: no candidate is under way\n  so far: nothing was offered yet\n";
+    assert_eq!(page, said);
+    world.finish();
+}
+
 /// A flow worker that labels inline does not wait for a device of another kind.
 #[test]
 fn a_model_that_does_not_answer_at_once_is_refused_where_labels_are_inline() {

@@ -27,8 +27,8 @@ pub use error::{BundleError, NoSuchDepths};
 pub use golden::Golden;
 use manifest::Manifest;
 pub use manifest::{
-    CONTEXT, Confusion, Depth, FEATURES, HostLabels, LABELS_MAX, LabelInfo, PortLabel, TARGETS,
-    Target, UNITS,
+    CONTEXT, Confusion, Depth, FEATURES, HostLabels, LABELS_MAX, LabelInfo, Learned, PortLabel,
+    TARGETS, Target, UNITS,
 };
 
 const MANIFEST: &str = "model.toml";
@@ -227,6 +227,11 @@ impl Bundle {
     /// What the labels are bands of; none if they are not.
     pub fn target(&self) -> Option<&Target> {
         self.manifest.target.as_ref()
+    }
+
+    /// What a tuner says of how the model was learned.
+    pub fn learned(&self) -> Learned {
+        self.manifest.learned
     }
 
     /// Name of the model's input: float32 `[N, channels, K]`.

@@ -47,7 +47,7 @@ mod thresholds;
 
 pub use bundle::{
     Bundle, BundleError, CONTEXT, Confusion, Depth, FEATURES, Golden, HostLabels, LABELS_MAX,
-    LabelInfo, NoSuchDepths, PortLabel, TARGETS, Target, UNITS,
+    LabelInfo, Learned, NoSuchDepths, PortLabel, TARGETS, Target, UNITS,
 };
 pub use device::{Classification, Device, DeviceError, Shape, Sizes};
 pub use faults::{Faults, FaultsError};

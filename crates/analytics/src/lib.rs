@@ -66,4 +66,5 @@ pub use health::{DeviceHealth, DeviceState};
 pub use manager::{Manager, Round};
 pub use ring_input::RingInput;
 pub use task::after::{After, Need, Test};
+pub use task::row_layout::write_series;
 pub use task::{NewModel, Observer, Refused, Retired, Settings, Standby, SwapError, Task};

@@ -28,7 +28,7 @@ pub(crate) mod labelling;
 mod measure;
 mod planned;
 mod rings;
-mod row_layout;
+pub mod row_layout;
 mod settings;
 mod swap;
 

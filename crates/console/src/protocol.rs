@@ -100,6 +100,21 @@ pub enum Request {
     },
     /// How labels that are bands have held.
     ModelScores {},
+    /// Judge a candidate for the model by what flows proved to be; swap if it is better.
+    ModelOffer {
+        /// Folder of the candidate's bundle.
+        dir: PathBuf,
+        /// Name of the task; left out where there is one task.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<String>,
+    },
+    /// Where candidates stand.
+    ModelOffers {},
+    /// Swap back to the model before the last promoted candidate.
+    ModelBack {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<String>,
+    },
     /// Change the rules: all of the changes, or none. A request of this command may be longer than
     /// others, if it begins with `{"command":"policy_change"`.
     PolicyChange {
@@ -190,6 +205,7 @@ pub enum Body {
     PolicyChanged(PolicyChanged),
     Policy(PolicyShown),
     Scores(Vec<ScoredTask>),
+    Offers(Vec<OfferedTask>),
     /// To all other requests: what was done.
     Done(String),
 }
@@ -336,6 +352,20 @@ pub struct HostRow {
 
 /// Counters of the sinks by name, such as `records_written`.
 pub type Sums = BTreeMap<String, u64>;
+
+/// Candidates for the model of a task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfferedTask {
+    pub task: String,
+    /// Where the candidate stands that is under way; `None`: none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stands: Option<String>,
+    /// How many candidates came to each outcome; those that were promoted to several.
+    pub outcomes: BTreeMap<String, u64>,
+    /// Outcome of the last that was refused or rolled back, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_refusal: Option<(String, String)>,
+}
 
 /// The most important counters of a run, since its start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -51,11 +51,13 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::exit::Failure;
 use crate::label_names::LabelNames;
 use crate::metric::Value;
-use crate::protocol::{Body, Code, Figure, FlowQuery, Reply, Request, RuleRow, Status, Top};
+use crate::protocol::{
+    Body, Code, Figure, FlowQuery, OfferedTask, Reply, Request, RuleRow, Status, Top,
+};
 use crate::scores;
 use collector::{Collector, STALLED_AFTER, Watched};
 use dataplane::counters::{AnalyticsSnapshot, TaskSnapshot};
-use dataplane::state::SharedState;
+use dataplane::state::{SharedState, TaskState};
 use dataplane::tasks::TaskNames;
 use drift::Drifts;
 use explain::Explainer;
@@ -293,6 +295,10 @@ impl Plane {
                 }
                 Reply::ok(Body::Scores(scores::of_tasks(&self.facts.names, &sums)))
             }
+            Request::ModelOffers {} => {
+                let tasks = self.facts.state.get().tasks.into_iter();
+                Reply::ok(Body::Offers(tasks.map(offered).collect()))
+            }
             Request::Metrics {} => Reply::ok(Body::Metrics(self.metrics().await)),
             Request::Top { rows } => Reply::ok(Body::Top(Box::new(self.top(rows).await))),
             Request::Explain { flow } => self.explain(&flow).await,
@@ -453,6 +459,17 @@ impl Plane {
             overview: overview::build(&view),
             figures: figures(&view),
         }
+    }
+}
+
+fn offered(task: TaskState) -> OfferedTask {
+    let TaskState { name, offers, .. } = task;
+    let named = |(name, count): (&str, u64)| (name.to_owned(), count);
+    OfferedTask {
+        task: name,
+        stands: offers.stands,
+        outcomes: offers.outcomes.into_iter().map(named).collect(),
+        last_refusal: offers.last_refusal.map(|(name, why)| (name.to_owned(), why)),
     }
 }
 

@@ -35,6 +35,7 @@ use crate::control::explain;
 use crate::control::flow_tables::FlowTables;
 use crate::control::{Facts, HostStats, Plane, Sockets};
 use crate::exit::Failure;
+use crate::learn::SharedHeld;
 use crate::outcome::{RunOutcome, Table};
 use crate::rules::{Rules, Traffic};
 use crate::signals::Signals;
@@ -236,6 +237,7 @@ fn open_sinks(
         records: args.output.flows.as_deref(),
         record_socket: None,
         learn_socket: learn_socket.as_ref(),
+        held: &SharedHeld::default(),
         record_series: args.output.series,
         recent: (args.control || args.explain.is_some()).then_some(recent),
         marks_by_kernel: None,

@@ -40,6 +40,7 @@ use tracing::{debug, info, warn};
 use crate::cli::RunArgs;
 use crate::control::Sockets;
 use crate::exit::Failure;
+use crate::learn::SharedHeld;
 use crate::memory::Need;
 use crate::outcome::{RunOutcome, Table};
 use crate::proc::Machine;
@@ -139,6 +140,7 @@ fn open(
     let sockets = Sockets::bind(&config.control)?;
     let record_socket = broadcast::bind("records.socket", config.records.socket.as_deref())?;
     let learn_socket = broadcast::bind("learn.socket", config.learn.socket.as_deref())?;
+    let held = SharedHeld::default();
     // No thread runs yet, and everything that needs more privileges is open.
     privileges::drop_unneeded(plan, tasks)?;
     let hosts = SharedHosts::from_config(config, tasks);
@@ -152,13 +154,15 @@ fn open(
         records: plan.records(),
         record_socket: record_socket.as_ref(),
         learn_socket: learn_socket.as_ref(),
+        held: &held,
         record_series: plan.args.output.series,
         recent: Some(&recent),
         marks_by_kernel: first.and_then(|it| it.written.clone()),
         replay: None,
     })?;
     let kernel = first.and_then(|it| it.labels.clone());
-    Ok(Opened { pair, ports, kernel, mirrors, sockets, sinks, recent, rules })
+    let held = learn_socket.is_some().then_some(held);
+    Ok(Opened { pair, ports, kernel, mirrors, sockets, sinks, recent, rules, held })
 }
 
 fn log_start(config: &Config, tasks: &[OpenTask]) {

@@ -45,20 +45,25 @@ pub struct Came {
 }
 
 impl Target {
-    /// The band of a flow that has ended.
-    pub fn band(&self, came: Came) -> u16 {
-        let measured = match self.of {
+    /// What the bands are of.
+    pub fn measured(&self, came: Came) -> u64 {
+        match self.of {
             TargetOf::Volume => came.bytes,
             TargetOf::Duration => came.us,
             TargetOf::Rate => came.bytes.saturating_mul(1_000_000) / came.us.max(1),
-        };
+        }
+    }
+
+    /// The band of a flow that has ended.
+    pub fn band(&self, came: Came) -> u16 {
+        let measured = self.measured(came);
         self.edges.partition_point(|&edge| edge <= measured) as u16
     }
 
     /// The band of a flow that was cut while it may have gone on. It is known where the flow is in
     /// the last band already, or above the band that was said, which then was wrong: the flow
     /// counts for the band that it has reached. A rate may fall again, and is never known.
-    pub(crate) fn band_of_cut(&self, came: Came, said: u16) -> Option<u16> {
+    pub fn band_of_cut(&self, came: Came, said: u16) -> Option<u16> {
         let reached = self.band(came);
         let is_last = usize::from(reached) == self.edges.len();
         (self.of != TargetOf::Rate && (is_last || reached > said)).then_some(reached)

@@ -59,6 +59,15 @@ struct Tensor {
     name: String,
 }
 
+/// `[learn]` of `model.toml`: how a tuner came to the model. It may say more, for itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+pub struct Learned {
+    /// By which share of itself the tuner's measure changed last; near 0 once it has settled.
+    pub stability: Option<f64>,
+    /// Time of the newest sample that it has learned from, µs since the epoch.
+    pub until_us: Option<i64>,
+}
+
 /// The file as it is. Integers are wider than their range, so that the error for a bad one can name
 /// the range.
 #[derive(Deserialize)]
@@ -91,6 +100,7 @@ struct RawManifest {
     ports: Vec<RawPort>,
     hosts: Option<RawHosts>,
     target: Option<RawTarget>,
+    learn: Option<Learned>,
 }
 
 /// A manifest that passed its checks.
@@ -130,6 +140,7 @@ pub(crate) struct Manifest {
     pub hosts: Option<HostLabels>,
     /// None if the labels are no bands.
     pub target: Option<Target>,
+    pub learned: Learned,
 }
 
 impl Manifest {
@@ -229,6 +240,7 @@ impl Manifest {
             ports,
             hosts,
             target,
+            learned: raw.learn.unwrap_or_default(),
         })
     }
 }

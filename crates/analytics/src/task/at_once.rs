@@ -5,6 +5,7 @@
 //! [`TIMED_EVERY`] is timed, and those behind it count as if they had taken as long.
 
 use super::Task;
+use super::row_layout::write_series;
 use crate::batching::Fire;
 use crate::cache::Answer;
 use crate::device_slot::Polled;
@@ -64,7 +65,7 @@ impl Task {
         let is_timed = self.times.untimed == 0;
         let began_ns = if is_timed { clock() } else { asked.emitted_ns };
         let (input, _) = slot.fill(ONE.size);
-        self.rows.write(input, &asked.series);
+        write_series(input, self.rows.k, &self.rows.features, &asked.series);
         slot.fill_context_of(&asked.series, &self.rows.context);
         let submitted = slot.submit(ONE.size, began_ns);
         let now_ns = if is_timed { clock() } else { began_ns + self.times.device_ns };

@@ -66,7 +66,7 @@ impl RowLayout {
                 && let Some(input) = inputs.next()
                 && let Some((audit, slot)) = queue.take()
             {
-                self.write(input, &slot.series);
+                write_series(input, self.k, &self.features, &slot.series);
                 if audit.is_none() {
                     labels += 1;
                     phases.ring_waited(seen_ns.saturating_sub(slot.emitted_ns));
@@ -96,30 +96,30 @@ impl RowLayout {
         let (series, padding) = input.split_at_mut(fire.take * self.len());
         let inputs = series.chunks_exact_mut(self.len());
         for (input, retry) in inputs.zip(dispatch.retries.drain(..fire.take)) {
-            self.write(input, &retry.series);
+            write_series(input, self.k, &self.features, &retry.series);
             rows.push(retry.row, &retry.series);
         }
         padding.fill(0.0);
         device_slot.fill_context(fire.size, &self.context);
     }
+}
 
-    /// One series: a channel for each feature, in the model's order, and 0 where the series is
-    /// shorter than the channel.
-    pub fn write(&self, mut row: &mut [f32], series: &Series) {
-        for &feature in &self.features {
-            let (channel, rest) = row.split_at_mut(self.k);
-            row = rest;
-            match feature {
-                Feature::SignedLength => {
-                    write_channel(channel, series.signed_lengths().map(|length| length as f32));
-                }
-                Feature::InterArrival => {
-                    write_channel(channel, series.inter_arrivals_us().map(|us| us as f32));
-                }
-                Feature::PayloadLength | Feature::TcpFlags => {
-                    let values = series.channel(feature).iter();
-                    write_channel(channel, values.map(|&value| f32::from(value)));
-                }
+/// Writes one series into a row of the model's input: a channel of `k` numbers for each feature, in
+/// the model's order, and 0 where the series is shorter than the channel.
+pub fn write_series(mut row: &mut [f32], k: usize, features: &[Feature], series: &Series) {
+    for &feature in features {
+        let (channel, rest) = row.split_at_mut(k);
+        row = rest;
+        match feature {
+            Feature::SignedLength => {
+                write_channel(channel, series.signed_lengths().map(|length| length as f32));
+            }
+            Feature::InterArrival => {
+                write_channel(channel, series.inter_arrivals_us().map(|us| us as f32));
+            }
+            Feature::PayloadLength | Feature::TcpFlags => {
+                let values = series.channel(feature).iter();
+                write_channel(channel, values.map(|&value| f32::from(value)));
             }
         }
     }
@@ -158,7 +158,7 @@ mod tests {
             context: Vec::new(),
             probe: Vec::new(),
         };
-        layout.write(&mut row, &series);
+        write_series(&mut row, layout.k, &layout.features, &series);
         let expected =
             [[2.0, 18.0, 0.0], [0.0, 70_000.0, 0.0], [60.0, -65_535.0, 0.0], [8.0, 9.0, 0.0]];
         assert_eq!(row, expected.concat()[..]);

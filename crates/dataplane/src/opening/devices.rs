@@ -63,9 +63,8 @@ impl Opener<'_> {
 
     fn accelerator(&self, device: &checked::Device, thread: &Thread) -> Result<Accelerator, Error> {
         let mut session = session(self.config, self.bundle, device)?;
-        if self.golden_test && device.provider.computes {
-            let is_exact = device.provider.is_cpu && self.bundle.precision() == "fp32";
-            check_outputs(self.bundle, is_exact, session.as_mut())?;
+        if self.golden_test {
+            golden_test(self.bundle, device, session.as_mut())?;
         }
         let profile = match thread.role {
             // Nobody plans its batches, so none is measured.
@@ -97,9 +96,21 @@ impl Opener<'_> {
     }
 }
 
-/// Compares a session with the golden outputs. They must agree within the tolerance; where the
-/// arithmetic is not exactly theirs, it is enough that nine samples of ten have the same class.
-fn check_outputs(bundle: &Bundle, is_exact: bool, session: &mut dyn Device) -> Result<(), Error> {
+/// Compares a session of the device with the golden outputs. They must agree within the tolerance;
+/// where the arithmetic is not exactly theirs, it is enough that nine samples of ten have the same
+/// class.
+///
+/// # Errors
+/// They differ, or the device fails.
+pub fn golden_test(
+    bundle: &Bundle,
+    device: &checked::Device,
+    session: &mut dyn Device,
+) -> Result<(), Error> {
+    if !device.provider.computes {
+        return Ok(());
+    }
+    let is_exact = device.provider.is_cpu && bundle.precision() == "fp32";
     let report = check_golden(bundle, session).map_err(|error| Error::data(error.to_string()))?;
     if report.agrees() || (!is_exact && report.argmax_differences * 10 <= report.rows) {
         return Ok(());

@@ -1,6 +1,7 @@
 //! State of a run that is not a counter: the model in use, reloads, and work that is under way or
 //! was given up. It serves metrics, health and `fenxi ctl`; the data path never reads it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -57,10 +58,29 @@ pub struct Swaps {
     pub done: u64,
     /// The old model stayed in use.
     pub refused: u64,
-    /// A reload brought a model, was not confirmed in time, and the model before it was put back.
+    /// The model before was put back: a reload was not confirmed in time, or a promoted candidate
+    /// was rolled back.
     pub reverted: u64,
     /// Why the last refused swap was refused.
     pub last_refusal: Option<String>,
+}
+
+/// Candidates for a task's model.
+#[derive(Debug, Clone, Default)]
+pub struct Offers {
+    /// How many came to each outcome, by its name.
+    pub outcomes: BTreeMap<&'static str, u64>,
+    /// Where the candidate stands that is under way.
+    pub stands: Option<String>,
+    /// The last refusal or return: its outcome, and why.
+    pub last_refusal: Option<(&'static str, String)>,
+}
+
+impl Offers {
+    /// Counts one.
+    pub fn count(&mut self, outcome: &'static str) {
+        *self.outcomes.entry(outcome).or_default() += 1;
+    }
 }
 
 /// Work under way.
@@ -98,6 +118,8 @@ pub struct TaskState {
     pub cache_entries: u64,
     /// Swaps of its model so far.
     pub swaps: Swaps,
+    /// Candidates for its model so far.
+    pub offers: Offers,
 }
 
 impl TaskState {
@@ -108,6 +130,7 @@ impl TaskState {
             depths: tasks::depths(&task.bundle),
             cache_entries: cache_entries(&task.config),
             swaps: Swaps::default(),
+            offers: Offers::default(),
         }
     }
 }

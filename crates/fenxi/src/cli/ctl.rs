@@ -156,6 +156,23 @@ pub enum CtlModelCommand {
     },
     /// Show how labels that are bands of what flows will do have held, as ended flows tell
     Scores,
+    /// Judge a candidate by what flows proved to be, and swap to it once it is shown to be better
+    Offer {
+        /// Folder of the bundle
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+        /// The task whose model it is to be; needed where there are several
+        #[arg(long, value_name = "NAME")]
+        task: Option<String>,
+    },
+    /// Show where offered candidates stand, and what became of others
+    Offers,
+    /// Swap back to the model before the last candidate that was promoted
+    Back {
+        /// The task whose model it is; needed where there are several
+        #[arg(long, value_name = "NAME")]
+        task: Option<String>,
+    },
 }
 
 /// Seconds, from 1 to a day: `300`, `300s`, `5m` or `1h`.

@@ -15,8 +15,8 @@ use crate::cli::{CtlArgs, CtlCommand, CtlModelCommand, TopArgs};
 use crate::exit::{Failure, print};
 use crate::figures::{counted, duration, grouped, scaled};
 use crate::protocol::{
-    AskError, Body, Client, Code, DeviceRow, Difference, FlowRow, HostRow, Reloaded, Request,
-    ThreadRow,
+    AskError, Body, Client, Code, DeviceRow, Difference, FlowRow, HostRow, OfferedTask, Reloaded,
+    Request, ThreadRow,
 };
 use config::Sources;
 
@@ -81,6 +81,13 @@ fn request(command: &CtlCommand) -> Result<Request, Failure> {
             Request::ModelLoad { dir: absolute(dir)?, task: task.clone() }
         }
         CtlCommand::Model(CtlModelCommand::Scores) => Request::ModelScores {},
+        CtlCommand::Model(CtlModelCommand::Offer { dir, task }) => {
+            Request::ModelOffer { dir: absolute(dir)?, task: task.clone() }
+        }
+        CtlCommand::Model(CtlModelCommand::Offers) => Request::ModelOffers {},
+        CtlCommand::Model(CtlModelCommand::Back { task }) => {
+            Request::ModelBack { task: task.clone() }
+        }
         CtlCommand::Policy(command) => policy::request(command)?,
         CtlCommand::Drain => Request::Drain {},
     })
@@ -146,6 +153,7 @@ fn page(body: &Body) -> String {
         Body::PolicyChanged(changed) => policy::changed_line(changed),
         Body::Policy(shown) => policy::page(shown),
         Body::Scores(tasks) => scores::page(tasks),
+        Body::Offers(tasks) => tasks.iter().map(offered_page).collect(),
         Body::Done(what) => format!("{what}\n"),
     }
 }
@@ -183,6 +191,22 @@ fn reloaded_page(reloaded: &Reloaded) -> String {
         page += &format!(
             "the reload will be undone in {seconds} s unless `fenxi ctl confirm` comes first\n"
         );
+    }
+    page
+}
+
+fn offered_page(offered: &OfferedTask) -> String {
+    let OfferedTask { task, stands, outcomes, last_refusal } = offered;
+    let outcomes = outcomes.iter().map(|(outcome, count)| format!("{outcome} {count}"));
+    let outcomes: Vec<String> = outcomes.collect();
+    let outcomes = match outcomes.is_empty() {
+        true => "nothing was offered yet".to_owned(),
+        false => outcomes.join(", "),
+    };
+    let stands = stands.as_deref().unwrap_or("no candidate is under way");
+    let mut page = format!("{task}: {stands}\n  so far: {outcomes}\n");
+    if let Some((outcome, why)) = last_refusal {
+        page += &format!("  last {outcome}: {why}\n");
     }
     page
 }

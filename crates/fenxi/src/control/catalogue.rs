@@ -14,6 +14,7 @@ use flowmgr::verdict::Verdict;
 
 use super::State;
 use super::view::{View, series_lost};
+use crate::learn::OUTCOMES;
 use crate::metric::{
     Family, Kind, Metric, Sample, TIMES, US, Value, buckets, count, number, sample,
 };
@@ -511,13 +512,19 @@ static CATALOGUE: &[Row] = &[
         })),
     metric(C, "fenxi_model_swaps_total", "swaps", &["result"],
         "Swaps of the model in all analytics managers: done; refused, and the old one stays; \
-        reverted, with a reload that nobody confirmed.",
+        reverted, with a reload that nobody confirmed or after a promotion.",
         |view| {
             let swaps = view.run_state.swaps();
             [("done", swaps.done), ("refused", swaps.refused), ("reverted", swaps.reverted)]
                 .map(|(result, swaps)| count(&[result], swaps)).into()
         }),
 
+    metric(C, "fenxi_model_offers_total", "candidates", &["task", "outcome"],
+        "Candidates offered for the model: judged good, promoted, kept, rolled_back, back; else \
+        why they were refused.",
+        |view| view.run_state.tasks.iter().flat_map(|TaskState { name, offers, .. }| {
+            OUTCOMES.map(|it| count(&[name, it], offers.outcomes.get(it).copied().unwrap_or(0)))
+        }).collect()),
     metric(C, "fenxi_thread_cpu_seconds_total", "seconds", &["thread"],
         "CPU time of the threads that run now; threads of the same name are added.",
         |view| view.threads.iter().map(|(name, seconds)| number(&[name], *seconds)).collect()),

@@ -5,8 +5,8 @@
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use config::Config;
@@ -16,7 +16,7 @@ use flowmgr::record::Record;
 use rustix::net::sockopt;
 
 use super::frame;
-use super::held::Held;
+use super::held::{Held, SharedHeld};
 use super::strata::Strata;
 use crate::exit::Failure;
 use crate::metric::{Family, count};
@@ -65,7 +65,7 @@ impl SinkKind for Learning {
         let feeder = Feeder {
             strata: Strata::new(start.names.clone()),
             readers: readers.0.clone(),
-            held: Arc::default(),
+            held: start.held.clone(),
             held_count: held.clone(),
             every,
             next: Instant::now() + every,
@@ -134,7 +134,7 @@ impl Sink for SampleSender {
 struct Feeder {
     strata: Strata,
     readers: Arc<Broadcaster>,
-    held: Arc<Mutex<Held>>,
+    held: SharedHeld,
     held_count: Arc<AtomicU64>,
     every: Duration,
     /// When the next frame is due.
@@ -165,7 +165,7 @@ impl Feeder {
         let Record::Sample(sample) = record else { return };
         if Held::takes(sample.flow_id) {
             self.held_count.fetch_add(1, Ordering::Relaxed);
-            self.held.lock().unwrap_or_else(PoisonError::into_inner).push(*sample);
+            self.held.with(|held| held.push(*sample));
         } else if self.readers.has_readers() {
             self.strata.push(sample);
         }

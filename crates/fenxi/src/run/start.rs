@@ -22,6 +22,7 @@ use crate::control::collector::Collector;
 use crate::control::flow_tables::FlowTables;
 use crate::control::{Facts, HostStats, Plane, Sockets};
 use crate::exit::Failure;
+use crate::learn::{Offers, SharedHeld};
 use crate::rules::Rules;
 use crate::signals::{Signals, hangups};
 use crate::sinks::{RecentFlows, Sinks};
@@ -51,6 +52,8 @@ pub struct Opened {
     pub recent: RecentFlows,
     /// The rules, which are in force from the first packet on.
     pub rules: Rules,
+    /// Held-out samples, where the run gives samples to learn from.
+    pub held: Option<SharedHeld>,
 }
 
 /// The running flow workers, and what the control thread needs.
@@ -133,6 +136,8 @@ impl Opened {
             undo: None,
             recorder: recorder.clone(),
             kernel,
+            offers: self.held.map(|held| Offers::new(held, state.clone())),
+            promoted: tasks.iter().map(|_| None).collect(),
         };
         let live = LiveParts {
             what: what(config),

@@ -27,6 +27,7 @@ use super::flows::RecentFlows;
 use super::records::Kafka;
 use super::reopen::Reopener;
 use crate::exit::Failure;
+use crate::learn::SharedHeld;
 use crate::metric::Family;
 use crate::protocol::{Reply, Request, Sums, Written};
 use crate::unix_socket::UnixSocket;
@@ -43,6 +44,8 @@ pub struct Start<'a> {
     pub record_socket: Option<&'a Arc<UnixSocket>>,
     /// The socket on which programs that tune models get samples.
     pub learn_socket: Option<&'a Arc<UnixSocket>>,
+    /// Takes the samples that are held out.
+    pub held: &'a SharedHeld,
     /// Flow records carry the series.
     pub record_series: bool,
     /// The recent flows for the control plane; `None`: the run has none.

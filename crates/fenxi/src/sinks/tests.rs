@@ -20,6 +20,7 @@ mod keys;
 mod label_socket;
 
 use super::*;
+use crate::learn::SharedHeld;
 use crate::metric::Value;
 use label_socket::LabelSocket;
 
@@ -104,6 +105,7 @@ fn another_sink_needs_its_file_and_a_place_in_the_list() {
             records: Some(&file),
             record_socket: None,
             learn_socket: None,
+            held: &SharedHeld::default(),
             record_series: false,
             recent: None,
             marks_by_kernel: None,

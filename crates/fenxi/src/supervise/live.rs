@@ -166,6 +166,8 @@ impl Live {
             Request::Log { level } => return say(answer, set_level(&level)),
             Request::Reopen {} => return self.reopen(answer),
             Request::ModelLoad { dir, task } => CommandKind::LoadModel { task, dir },
+            Request::ModelOffer { dir, task } => CommandKind::Offer { task, dir },
+            Request::ModelBack { task } => CommandKind::Back { task },
             Request::Confirm {} => CommandKind::Confirm,
             Request::Reload { confirm_within_s } => CommandKind::Reload {
                 confirm_within: confirm_within_s.map(|s| Duration::from_secs(s.into())),

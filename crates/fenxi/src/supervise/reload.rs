@@ -22,6 +22,7 @@
 
 mod answers;
 mod change;
+mod offers;
 #[cfg(test)]
 mod tests;
 
@@ -47,6 +48,7 @@ use tracing::{info, warn};
 use super::notify::Notifier;
 use super::policy::SharedRules;
 use crate::exit::Failure;
+use crate::learn::Offers;
 use crate::log;
 use crate::protocol::{Body, Code, Reply};
 use crate::sinks::{self, Sinks};
@@ -55,6 +57,9 @@ use change::{Base, Change, RulesChange, Sessions};
 /// Time limit for reading the files of a configuration. They are small, so only a file server that
 /// does not answer takes longer.
 const READ_WITHIN: Duration = Duration::from_secs(10);
+
+/// Interval at which candidates under way are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandKind {
@@ -67,6 +72,15 @@ pub enum CommandKind {
         /// Name of the task; `None`: the only one.
         task: Option<String>,
         dir: PathBuf,
+    },
+    /// A candidate that a tuner offers.
+    Offer {
+        task: Option<String>,
+        dir: PathBuf,
+    },
+    /// The model before the last promotion is to come back.
+    Back {
+        task: Option<String>,
     },
 }
 
@@ -93,6 +107,10 @@ pub struct Reloader {
     pub recorder: Option<Recorder>,
     /// What the kernel labels flows by, if it does.
     pub kernel: Option<Arc<KernelEditions>>,
+    /// Candidates that a tuner offers; `None`: the run gives no samples to learn from.
+    pub offers: Option<Offers>,
+    /// By task: the generation of the last promoted candidate, and the sessions before it.
+    pub promoted: Vec<Option<(u16, Previous)>>,
 }
 
 pub struct Undo {
@@ -159,6 +177,12 @@ impl Reloader {
                 Some(undo) => crossbeam_channel::at(undo.at),
                 None => never(),
             };
+            let look = match &self.offers {
+                Some(offers) if offers.are_under_way() && self.undo.is_none() => {
+                    crossbeam_channel::after(LOOK_EVERY)
+                }
+                _ => never(),
+            };
             select! {
                 recv(commands) -> command => match command {
                     Ok(Command { kind, answer }) => {
@@ -169,6 +193,7 @@ impl Reloader {
                     Err(_) => return,
                 },
                 recv(undo_is_due) -> _ => self.revert(),
+                recv(look) -> _ => self.look_at_offers(),
                 recv(helpers.run_ended()) -> _ => return,
             }
         }
@@ -196,6 +221,8 @@ impl Reloader {
             ),
             CommandKind::Reload { confirm_within } => self.reload(*confirm_within),
             CommandKind::LoadModel { task, dir } => self.load_model(task.as_deref(), dir),
+            CommandKind::Offer { task, dir } => self.offer(task.as_deref(), dir),
+            CommandKind::Back { task } => self.back(task.as_deref()),
         }
     }
 

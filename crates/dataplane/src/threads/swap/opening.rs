@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use accel::Bundle;
+use accel::{Bundle, Device};
 use tracing::info;
 
 use super::helpers::{Helpers, MORE_TIME};
@@ -16,7 +16,8 @@ use super::prepared::{Prepared, Previous, Refusal};
 use super::{meaning, trial};
 use crate::Error;
 use crate::opening::bundle::open_bundle;
-use crate::opening::devices::{Opener, for_model};
+use crate::opening::devices::{Opener, for_model, golden_test};
+use crate::opening::session::session;
 use crate::placement::{Role, Thread};
 use crate::threads::state::cache_entries;
 use config::Config;
@@ -29,6 +30,11 @@ const KNOWN_MAX: usize = 16;
 
 /// The share of the time to open a model that its trial in another process may take.
 const TRIAL_SHARE: f64 = 0.8;
+
+fn first_device(config: &Config) -> Result<&config::checked::Device, Error> {
+    let device = config.accel.devices.first();
+    device.ok_or_else(|| Error::unavailable("no device is configured"))
+}
 
 /// SHA-256 of models whose trial succeeded.
 pub(super) type Known = Arc<Mutex<Vec<String>>>;
@@ -66,8 +72,16 @@ impl Opening {
     /// It is damaged, or its classes or features have another meaning.
     pub fn open(&self, config: &Config, dir: &Path) -> Result<Arc<Bundle>, Error> {
         let bundle = self.read(config, dir)?;
-        meaning::check(dir, &bundle, &self.bundle).inspect_err(|why| self.refuse(why))?;
+        self.check(&bundle).inspect_err(|why| self.refuse(why))?;
         Ok(Arc::new(bundle))
+    }
+
+    /// Checks that a bundle's classes and features mean the same as those in use.
+    ///
+    /// # Errors
+    /// The first that means something else.
+    pub fn check(&self, bundle: &Bundle) -> Result<(), Error> {
+        meaning::check(bundle.dir(), bundle, &self.bundle)
     }
 
     /// Opens a bundle with any classes and features.
@@ -91,6 +105,30 @@ impl Opening {
             self.refuse(why);
         }
         prepared
+    }
+
+    /// Opens a session on the first device for questions that are asked off the data path. A model
+    /// that has not run yet on ONNX Runtime is first tried in another process.
+    ///
+    /// # Errors
+    /// A device or a model that cannot be used; or the run ends.
+    pub fn session(&self, config: &Config, bundle: &Bundle) -> Result<Box<dyn Device>, Refusal> {
+        let config = &for_model(config.clone(), bundle);
+        self.try_out(config, bundle)?;
+        Ok(session(config, bundle, first_device(config)?)?)
+    }
+
+    /// Compares such a session with the bundle's golden outputs.
+    ///
+    /// # Errors
+    /// They differ, or the device fails.
+    pub fn golden_test(
+        &self,
+        config: &Config,
+        bundle: &Bundle,
+        session: &mut dyn Device,
+    ) -> Result<(), Error> {
+        golden_test(bundle, first_device(&for_model(config.clone(), bundle))?, session)
     }
 
     fn try_out(&self, config: &Config, bundle: &Bundle) -> Result<(), Refusal> {

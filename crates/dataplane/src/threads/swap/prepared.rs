@@ -47,6 +47,11 @@ pub struct Previous {
 }
 
 impl Previous {
+    /// Their model.
+    pub fn bundle(&self) -> &Arc<Bundle> {
+        &self.bundle
+    }
+
     /// Whether all of its sessions can work again: one that had hung might give an old answer to a
     /// new batch.
     pub(super) fn is_sound(&self) -> bool {

@@ -136,13 +136,28 @@ impl Change {
         Ok(Change::around(prepared, base, &base.now)?)
     }
 
+    /// Prepares the return of one task to a model that was in use before, with its sessions if they
+    /// can work again.
+    pub fn back(base: &Base, task: usize, before: Previous) -> Result<Change, Refusal> {
+        let (opening, now) = (&base.openings[task], base.now.of_task(task));
+        let bundle = before.bundle().clone();
+        let mut again = match opening.again(&now, before) {
+            Some(again) => again,
+            None => base.open_sessions(opening, &now, bundle)?,
+        };
+        again.is_return = true;
+        let mut prepared: Vec<Option<Prepared>> = base.openings.iter().map(|_| None).collect();
+        prepared[task] = Some(again);
+        Ok(Change::around(prepared, base, &base.now)?)
+    }
+
     /// Whether devices are replaced, for another model or the same one.
     pub fn has_model(&self) -> bool {
         let tasks = self.prepared.iter().flatten();
         tasks.into_iter().any(Prepared::has_model)
     }
 
-    fn bundle_of(&self, base: &Base, task: usize) -> Arc<Bundle> {
+    pub fn bundle_of(&self, base: &Base, task: usize) -> Arc<Bundle> {
         let prepared = self.prepared[task].as_ref().map(Prepared::bundle);
         prepared.unwrap_or(base.openings[task].bundle()).clone()
     }

@@ -1,0 +1,484 @@
+//! Whether a candidate is to replace the model in use. Pure: from outputs on the same questions and
+//! what came of them to a verdict.
+//!
+//! Two numbers say how good a model is. *Log loss*: −ln of the probability that it gave the true
+//! band, on average; it punishes what is over-confident, permuted or out of scale. *Merit*: the
+//! share of all that was to come which the 5 % of questions carry that it ranks highest, by
+//! Σ p(band) · mean of the band; it is what one wants of it. One model is *better* than another if
+//! its log loss is shown to be lower and its merit is not shown to be lower, or if its merit is
+//! shown to be higher and its log loss is not higher. Merit hangs on a few large flows and looks
+//! better by chance more often than log loss, so log loss has to agree.
+//!
+//! Shown means: in this share of resamples of the flows (paired bootstrap). Flows are drawn, not
+//! questions, because a flow is asked about several times and has one fate.
+//!
+//! A candidate must be better than the model in use, and than two tables that need no model: by the
+//! bytes of the flow so far, and by what the memory of servers said. Tables are learned on half of
+//! the flows and scored on the others.
+
+use std::collections::HashMap;
+
+use accel::Learned;
+use thiserror::Error;
+
+/// The share of questions whose worth is the merit.
+const MARKED: f64 = 0.05;
+
+/// A smaller probability counts as this one, which is the least that a label can carry.
+const LEAST: f64 = 1.0 / 65_536.0;
+
+/// Fewer flows show nothing.
+pub const FLOWS_MIN: usize = 100;
+
+/// How far the probabilities of a row may add up to something else than 1: integers round.
+const SUM_TOLERANCE: f32 = 0.05;
+
+/// A candidate may take this many times as long for a series as the model in use.
+const TIMES_MAX: f64 = 2.0;
+
+/// α of LiteFlow §3.3, with outputs from 0 to 1. The paper wants the *least* difference over the
+/// batch above α. Two models that agree on one flow of thousands, which all do that know some flows
+/// for certain, would never be exchanged, so the mean decides here, and the least is only shown.
+const NEEDED: f64 = 0.05;
+
+/// A tuner's measure has settled once it changes by no more than this share of itself.
+const STABILITY_MAX: f64 = 0.05;
+
+/// Rows of a table of bytes so far or of servers: each has as many flows.
+const TABLE_ROWS: usize = 16;
+
+const RESAMPLES: usize = 400;
+
+/// The share of resamples above which late labels or a mix are shown, as a normal deviate: 99 %.
+const DEVIATE: f64 = 2.33;
+
+/// Labels may come late this much more often, whatever is shown.
+const LATE_MORE: f64 = 0.01;
+
+/// A population stability index above which the mix of labels counts as another one.
+const MIX_MAX: f64 = 0.25;
+
+/// A question to the models, and what came of it.
+#[derive(Debug, Clone)]
+pub struct Question {
+    pub flow_id: u64,
+    /// The band that it proved to be of.
+    pub truth: usize,
+    /// What the bands measure, of what was to come.
+    pub worth: f64,
+    /// IP bytes of the flow up to the question.
+    pub bytes_so_far: f64,
+    /// What the memory of servers said of the volume; `None`: there is none.
+    pub server_volume: Option<f64>,
+}
+
+/// What a model said to all questions.
+#[derive(Debug, Clone, Default)]
+pub struct Outputs {
+    /// Questions × bands.
+    pub probabilities: Vec<f32>,
+    pub ns_per_row: f64,
+}
+
+pub struct Trial<'a> {
+    pub questions: &'a [Question],
+    pub bands: usize,
+    pub candidate: &'a Outputs,
+    pub in_use: &'a Outputs,
+}
+
+/// What a candidate is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rival {
+    InUse,
+    Counter,
+    Servers,
+}
+
+impl Rival {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Rival::InUse => "the model in use",
+            Rival::Counter => "a table of the bytes so far",
+            Rival::Servers => "a table of what the memory of servers says",
+        }
+    }
+}
+
+/// Log loss and merit of a model.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Score {
+    pub log_loss: f64,
+    pub merit: f64,
+}
+
+/// What the verdict rests on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figures {
+    pub questions: usize,
+    pub flows: usize,
+    pub candidate: Score,
+    pub rivals: Vec<(Rival, Score)>,
+    /// Difference from the outputs in use, mean and least.
+    pub differs: [f64; 2],
+}
+
+/// Why a candidate is refused, or a promoted one rolled back.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum Refused {
+    #[error("its training has not settled: stability is {0}, and {STABILITY_MAX} at most will do")]
+    Unstable(f64),
+    #[error("it has learned from older samples than the model in use")]
+    Stale,
+    #[error(
+        "{0} flows with a known truth are too few to judge by, at least {FLOWS_MIN} are needed"
+    )]
+    FewFlows(usize),
+    #[error("its output for question {0} is no probabilities")]
+    NotProbabilities(usize),
+    #[error("it takes {0:.1} times as long as the model in use, and {TIMES_MAX} is the most")]
+    Slow(f64),
+    #[error(
+        "it differs by {:.3} on average from the model in use, by {:.3} at least, and {NEEDED} on \
+         average is what a swap is worth", .0[0], .0[1]
+    )]
+    Unneeded([f64; 2]),
+    #[error(
+        "it is not shown to be better than {}: log loss {:.3} against {:.3}, merit {:.3} against \
+         {:.3}", .0.name(), .1.log_loss, .2.log_loss, .1.merit, .2.merit
+    )]
+    NotBetter(Rival, Score, Score),
+    #[error(
+        "the model before is better: log loss {:.3} against {:.3}, merit {:.3} against {:.3}",
+        .1.log_loss, .0.log_loss, .1.merit, .0.merit
+    )]
+    Worse(Score, Score),
+    #[error(
+        "{:.1} % of questions get no answer in time, {:.1} % got none before", .0 * 100.0,
+        .1 * 100.0
+    )]
+    Late(f64, f64),
+    #[error("the mix of labels has jumped: its stability index is {0:.2}, and {MIX_MAX} the most")]
+    Mix(f64),
+}
+
+impl Refused {
+    /// The name in metrics.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Refused::Unstable(_) => "unstable",
+            Refused::Stale => "stale",
+            Refused::FewFlows(_) => "few_flows",
+            Refused::NotProbabilities(_) => "not_probabilities",
+            Refused::Slow(_) => "slow",
+            Refused::Unneeded(_) => "unneeded",
+            Refused::NotBetter(Rival::InUse, ..) => "not_better",
+            Refused::NotBetter(Rival::Counter, ..) => "counter",
+            Refused::NotBetter(Rival::Servers, ..) => "servers",
+            Refused::Worse(..) => "worse",
+            Refused::Late(..) => "late",
+            Refused::Mix(_) => "mix",
+        }
+    }
+}
+
+/// Compares what the bundle of a candidate says of its training with what the one in use says.
+pub fn check_claims(candidate: Learned, in_use: Learned) -> Result<(), Refused> {
+    if let Some(stability) = candidate.stability
+        && !(0.0..=STABILITY_MAX).contains(&stability)
+    {
+        return Err(Refused::Unstable(stability));
+    }
+    match (candidate.until_us, in_use.until_us) {
+        (Some(candidate), Some(in_use)) if candidate < in_use => Err(Refused::Stale),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the candidate is better than each of its rivals, shown with this `confidence`.
+pub fn judge(trial: &Trial<'_>, confidence: f64) -> Result<Figures, Refused> {
+    let Trial { questions, bands, candidate, in_use } = *trial;
+    let flows = Flows::new(questions);
+    if flows.count < FLOWS_MIN {
+        return Err(Refused::FewFlows(flows.count));
+    }
+    check_outputs(questions.len(), bands, candidate)?;
+    let times = candidate.ns_per_row / in_use.ns_per_row;
+    if times > TIMES_MAX {
+        return Err(Refused::Slow(times));
+    }
+    let differs = differences(bands, candidate, in_use);
+    if differs[0] <= NEEDED {
+        return Err(Refused::Unneeded(differs));
+    }
+    let scored = of_model(questions, bands, candidate);
+    let servers: Option<Vec<f64>> = questions.iter().map(|it| it.server_volume).collect();
+    let so_far: Vec<f64> = questions.iter().map(|it| it.bytes_so_far).collect();
+    let mut rivals = vec![
+        (Rival::InUse, of_model(questions, bands, in_use)),
+        (Rival::Counter, of_table(questions, bands, &so_far)),
+    ];
+    rivals.extend(servers.map(|it| (Rival::Servers, of_table(questions, bands, &it))));
+    let own = scored.score(questions);
+    let mut scores = Vec::new();
+    for (rival, theirs) in &rivals {
+        let score = theirs.score(questions);
+        if !flows.compare(questions, &scored, theirs).is_better(confidence) {
+            return Err(Refused::NotBetter(*rival, own, score));
+        }
+        scores.push((*rival, score));
+    }
+    let (questions, flows) = (questions.len(), flows.count);
+    Ok(Figures { questions, flows, candidate: own, rivals: scores, differs })
+}
+
+/// Whether the model before is shown with this `confidence` to be better than the promoted one,
+/// the candidate.
+pub fn check_promoted(trial: &Trial<'_>, confidence: f64) -> Result<(), Refused> {
+    let Trial { questions, bands, candidate, in_use: before } = *trial;
+    let flows = Flows::new(questions);
+    if flows.count < FLOWS_MIN {
+        return Ok(());
+    }
+    check_outputs(questions.len(), bands, candidate)?;
+    let [now, before] = [candidate, before].map(|outputs| of_model(questions, bands, outputs));
+    match flows.compare(questions, &before, &now).is_better(confidence) {
+        true => Err(Refused::Worse(now.score(questions), before.score(questions))),
+        false => Ok(()),
+    }
+}
+
+/// Whether more questions stay without an answer than before; each is a count, and of how many.
+/// Failing devices and late ones both show here.
+pub fn check_late(now: (usize, usize), before: (usize, usize)) -> Result<(), Refused> {
+    let share = |(late, all): (usize, usize)| late as f64 / all.max(1) as f64;
+    let pooled = share((now.0 + before.0, now.1 + before.1));
+    let samples = 1.0 / now.1.max(1) as f64 + 1.0 / before.1.max(1) as f64;
+    let deviation = (pooled * (1.0 - pooled) * samples).sqrt();
+    let more = share(now) - share(before);
+    match more > LATE_MORE && more > DEVIATE * deviation {
+        true => Err(Refused::Late(share(now), share(before))),
+        false => Ok(()),
+    }
+}
+
+/// Whether labels are given in another mix than expected; both are counts by class.
+pub fn check_mix(given: &[usize], expected: &[usize]) -> Result<(), Refused> {
+    let [all_given, all_expected] = [given, expected].map(|it| it.iter().sum::<usize>());
+    if all_given.min(all_expected) < FLOWS_MIN {
+        return Ok(());
+    }
+    // One more each, so that a class that nobody got has a share.
+    let share = |count: usize, all: usize| (count + 1) as f64 / (all + given.len()) as f64;
+    let index = given.iter().zip(expected).map(|(&given, &expected)| {
+        let (given, expected) = (share(given, all_given), share(expected, all_expected));
+        (given - expected) * (given / expected).ln()
+    });
+    match index.sum() {
+        index if index > MIX_MAX => Err(Refused::Mix(index)),
+        _ => Ok(()),
+    }
+}
+
+fn check_outputs(questions: usize, bands: usize, outputs: &Outputs) -> Result<(), Refused> {
+    let rows = outputs.probabilities.chunks_exact(bands);
+    if outputs.probabilities.len() != questions * bands {
+        return Err(Refused::NotProbabilities(rows.len().min(questions)));
+    }
+    // NaN is in no range.
+    let are_probabilities = |row: &[f32]| {
+        row.iter().all(|it| (0.0..=1.0 + SUM_TOLERANCE).contains(it))
+            && (row.iter().sum::<f32>() - 1.0).abs() <= SUM_TOLERANCE
+    };
+    match rows.into_iter().position(|row| !are_probabilities(row)) {
+        Some(row) => Err(Refused::NotProbabilities(row)),
+        None => Ok(()),
+    }
+}
+
+/// Mean and least of LiteFlow's fidelity loss: by how much the band's probability differs that
+/// differs most.
+fn differences(bands: usize, a: &Outputs, b: &Outputs) -> [f64; 2] {
+    let rows = a.probabilities.chunks_exact(bands).zip(b.probabilities.chunks_exact(bands));
+    let losses = rows.map(|(a, b)| {
+        let losses = a.iter().zip(b).map(|(a, b)| f64::from((a - b).abs()));
+        losses.fold(0.0, f64::max)
+    });
+    let (count, sum, least) = losses.fold((0, 0.0, f64::INFINITY), |(count, sum, least), loss| {
+        (count + 1, sum + loss, f64::min(least, loss))
+    });
+    [sum / f64::from(count.max(1)), least]
+}
+
+/// A model's results: its log loss by question, and the questions by what it expects of them, the
+/// most first.
+struct Scored {
+    log_loss: Vec<f64>,
+    ranked: Vec<usize>,
+}
+
+impl Scored {
+    fn new(log_loss: Vec<f64>, rank: &[f64]) -> Scored {
+        let mut ranked: Vec<usize> = (0..rank.len()).collect();
+        ranked.sort_by(|&a, &b| rank[b].total_cmp(&rank[a]));
+        Scored { log_loss, ranked }
+    }
+
+    fn score(&self, questions: &[Question]) -> Score {
+        let all = questions.len() as f64;
+        let worth: f64 = questions.iter().map(|it| it.worth).sum();
+        Score {
+            log_loss: self.log_loss.iter().sum::<f64>() / all,
+            merit: self.marked(questions, all, |_| 1.0) / worth.max(1.0),
+        }
+    }
+
+    /// The worth of the questions that are marked, the first of `all`. Each question counts as
+    /// often as `weight` says.
+    fn marked(&self, questions: &[Question], all: f64, weight: impl Fn(usize) -> f64) -> f64 {
+        let (mut taken, mut marked) = (0.0, 0.0);
+        for &at in &self.ranked {
+            if taken >= MARKED * all {
+                break;
+            }
+            taken += weight(at);
+            marked += weight(at) * questions[at].worth;
+        }
+        marked
+    }
+}
+
+fn loss(probability: f64) -> f64 {
+    -probability.max(LEAST).ln()
+}
+
+fn of_model(questions: &[Question], bands: usize, outputs: &Outputs) -> Scored {
+    let (mut worth, mut count) = (vec![0.0; bands], vec![0.0; bands]);
+    for question in questions {
+        worth[question.truth] += question.worth;
+        count[question.truth] += 1.0;
+    }
+    let means = worth.iter().zip(&count).map(|(worth, count)| worth / f64::max(*count, 1.0));
+    let means: Vec<f64> = means.collect();
+    let rows = outputs.probabilities.chunks_exact(bands);
+    let rank = rows.clone().map(|row| row.iter().zip(&means).map(|(p, m)| f64::from(*p) * m).sum());
+    let losses = rows.zip(questions).map(|(row, it)| loss(f64::from(row[it.truth])));
+    Scored::new(losses.collect(), &rank.collect::<Vec<f64>>())
+}
+
+/// Ranks by `key`, and takes the bands' shares among other flows with about the same key for
+/// probabilities.
+fn of_table(questions: &[Question], bands: usize, key: &[f64]) -> Scored {
+    let mut sorted = key.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let bounds: Vec<f64> =
+        (1..TABLE_ROWS).map(|row| sorted[row * sorted.len() / TABLE_ROWS]).collect();
+    let cell = |at: usize| {
+        let half = (mixed(questions[at].flow_id) & 1) as usize;
+        (half, bounds.partition_point(|bound| *bound <= key[at]))
+    };
+    // One of each band to begin with.
+    let mut counts = vec![vec![vec![1.0; bands]; TABLE_ROWS]; 2];
+    for (at, question) in questions.iter().enumerate() {
+        let (half, row) = cell(at);
+        counts[half][row][question.truth] += 1.0;
+    }
+    let losses = questions.iter().enumerate().map(|(at, question)| {
+        let (half, row) = cell(at);
+        let learned: &[f64] = &counts[1 - half][row];
+        loss(learned[question.truth] / learned.iter().sum::<f64>())
+    });
+    Scored::new(losses.collect(), key)
+}
+
+/// The flows of the questions, which are what is drawn.
+struct Flows {
+    count: usize,
+    /// The number of each question's flow.
+    numbers: Vec<usize>,
+}
+
+/// Over the questions of a flow, or of a resample.
+#[derive(Clone, Default)]
+struct Sums {
+    questions: f64,
+    more_loss: f64,
+}
+
+/// In which share of resamples the first of two models did better or worse.
+struct Compared {
+    log_loss_lower: f64,
+    merit_higher: f64,
+    merit_lower: f64,
+}
+
+impl Compared {
+    fn is_better(&self, confidence: f64) -> bool {
+        let is_shown = |share: f64| share >= confidence;
+        (is_shown(self.log_loss_lower) && !is_shown(self.merit_lower))
+            || (is_shown(self.merit_higher) && self.log_loss_lower >= 0.5)
+    }
+}
+
+impl Flows {
+    fn new(questions: &[Question]) -> Flows {
+        let mut known = HashMap::new();
+        let numbers = questions.iter().map(|question| {
+            let next = known.len();
+            *known.entry(question.flow_id).or_insert(next)
+        });
+        let numbers: Vec<usize> = numbers.collect();
+        Flows { count: known.len(), numbers }
+    }
+
+    /// Draws flows with replacement: each as often as a Poisson number says, which comes to the
+    /// same for many. The same draws every time, so that a verdict can be repeated.
+    fn compare(&self, questions: &[Question], a: &Scored, b: &Scored) -> Compared {
+        let mut of_flows = vec![Sums::default(); self.count];
+        let losses = a.log_loss.iter().zip(&b.log_loss);
+        for (flow, (a, b)) in self.numbers.iter().zip(losses) {
+            let of_flow = &mut of_flows[*flow];
+            of_flow.questions += 1.0;
+            of_flow.more_loss += a - b;
+        }
+        let mut drawn = vec![0.0; self.count];
+        let (mut random, mut counts) = (0, [0_u32; 3]);
+        for _ in 0..RESAMPLES {
+            drawn.fill_with(|| poisson(&mut random));
+            let mut sum = Sums::default();
+            for (times, of_flow) in drawn.iter().zip(&of_flows) {
+                sum.questions += times * of_flow.questions;
+                sum.more_loss += times * of_flow.more_loss;
+            }
+            let weight = |at: usize| drawn[self.numbers[at]];
+            let marked = |of: &Scored| of.marked(questions, sum.questions, weight);
+            let more_merit = marked(a) - marked(b);
+            let happened = [sum.more_loss < 0.0, more_merit > 0.0, more_merit < 0.0];
+            for (count, happened) in counts.iter_mut().zip(happened) {
+                *count += u32::from(happened);
+            }
+        }
+        let [log_loss_lower, merit_higher, merit_lower] =
+            counts.map(|count| f64::from(count) / RESAMPLES as f64);
+        Compared { log_loss_lower, merit_higher, merit_lower }
+    }
+}
+
+/// A Poisson number with mean 1.
+fn poisson(random: &mut u64) -> f64 {
+    const BELOW: [f64; 7] = [0.367_88, 0.735_76, 0.919_70, 0.981_01, 0.996_34, 0.999_41, 0.999_92];
+    *random += 1;
+    let uniform = (mixed(*random) >> 11) as f64 / (1_u64 << 53) as f64;
+    BELOW.iter().take_while(|below| uniform >= **below).count() as f64
+}
+
+/// The last steps of splitmix64: all bits of the result depend on all of the number.
+pub fn mixed(number: u64) -> u64 {
+    let mut mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}
+
+#[cfg(test)]
+mod tests;
