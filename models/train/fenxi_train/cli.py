@@ -16,7 +16,8 @@ class Parser(argparse.ArgumentParser):
     """argparse that ends with the code of sysexits.h."""
 
     def error(self, message):
-        print(f"fenxi-train: {message}; fenxi-train --help lists the options", file=sys.stderr)
+        program = self.prog.split()[0]
+        print(f"{program}: {message}; {program} --help lists the options", file=sys.stderr)
         sys.exit(USAGE)
 
 
