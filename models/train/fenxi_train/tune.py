@@ -94,15 +94,16 @@ class Service:
     def take_sample(self, sample, like, now_us):
         if sample["task"] != self.args.task or not volume.asked_of(sample, like.input):
             return
-        if self.teacher.label(sample) in like.labels or self.teacher.may_come_later:
-            self.fresh.append(sample)
+        label, alarms = self.teacher.label(sample), []
         if len(sample["elements"]) == like.input.depths[0]:  # of each flow once
             alarms = self.drift.add(sample, like.labels, now_us)
-            for what, value, bound in alarms:
-                self.say(None, f"drift: {what} {value:.3f}, bound {bound:.3f}")
-                self.alarms.append({"time_us": now_us, "what": what, "value": value, "bound": bound})
-            if alarms:
-                self.write_status()
+        if label in like.labels or self.teacher.may_come_later:
+            self.fresh.append(sample)
+        for what, value, bound in alarms:
+            self.say(None, f"drift: {what} {value:.3f}, bound {bound:.3f}")
+            self.alarms.append({"time_us": now_us, "what": what, "value": value, "bound": bound})
+        if alarms:
+            self.write_status()
 
     def round(self):
         """Evaluates, offers, learns."""
