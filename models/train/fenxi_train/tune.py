@@ -46,8 +46,8 @@ def parser():
                       help="flows to learn from, the newest (20000)")
     made.add_argument("--every", type=positive, default=30, metavar="SECONDS", help="time between two rounds (30)")
     made.add_argument("--rounds", type=positive, default=3, metavar="N", help="rounds that must agree before an offer (3)")
-    made.add_argument("--range", type=float, default=0.1, metavar="SHARE",
-                      help="how far the loss of these rounds may lie apart, as a share of it (0.1)")
+    made.add_argument("--range", type=float, default=0.05, metavar="SHARE",
+                      help="how far the loss of these rounds may lie apart, as a share of it (0.05)")
     made.add_argument("--false-alarm-hours", type=positive, default=168, metavar="HOURS",
                       help="mean time between two false alarms of drift (168)")
     return made
@@ -63,7 +63,7 @@ class Service:
         self.fresh = collections.deque(maxlen=args.window * len(made.like.input.depths))
         self.losses = collections.deque(maxlen=args.rounds)
         self.drift = drift.Drift(args.false_alarm_hours)
-        self.rounds = self.strange = self.dropped = 0
+        self.rounds = self.strange = self.dropped = self.until_us = 0
         self.new_loss = None  # of the samples of the last round, before they were learned
         before = read_status(self.into)
         self.number, self.answer = before["number"], ""
@@ -122,23 +122,27 @@ class Service:
         if math.isfinite(stability):
             self.losses.append(stability)
             self.new_loss = calibrate.log_loss(outputs, batch.classes, batch.weights)
-        if self.is_settled():
+        if self.spread() <= self.args.range:
             self.offer()
         self.tuner.adapt(batch)
+        self.until_us = max(self.until_us, int(batch.began_us.max()))
         self.write_status()
 
-    def is_settled(self):
-        """Whether the stability has moved within a small range for some rounds."""
+    def spread(self):
+        """By which share of itself the stability has moved over the last rounds; infinite if they are
+        too few."""
         found = self.losses
-        within = self.args.range * abs(sum(found)) / max(len(found), 1)
-        return len(found) == self.args.rounds and max(found) - min(found) <= within
+        if len(found) < self.args.rounds:
+            return math.inf
+        return (max(found) - min(found)) / max(abs(sum(found)) / len(found), 1e-9)
 
     def offer(self):
         """Writes the model and offers it, unless the same one was offered before."""
         like, number = self.tuner.like, self.number + 1
         folder = self.into / f"{like.manifest['name']}-{number:06}"
         try:
-            self.tuner.freeze(folder, f"{like.manifest['version']}+{number}")
+            learn = {"stability": round(self.spread(), 6), "until_us": self.until_us}
+            self.tuner.freeze(folder, f"{like.manifest['version']}+{number}", learn)
             digest = bundle.read(folder).manifest["sha256"]
         except (Refusal, OSError) as error:
             self.say("disk", f"no bundle: {error}; learns on")

@@ -10,7 +10,6 @@ import collections
 import dataclasses
 import json
 import os
-import pathlib
 
 import numpy as np
 
@@ -59,8 +58,9 @@ class Tuner(abc.ABC):
         """
 
     @abc.abstractmethod
-    def freeze(self, folder, version):
-        """Writes the model as a bundle to this new folder, and returns the folder."""
+    def freeze(self, folder, version, learn):
+        """Writes the model as a bundle to this new folder; `learn` is the table [learn] of its
+        model.toml."""
 
 
 @dataclasses.dataclass
@@ -112,7 +112,7 @@ class Forest(Tuner):
         scores = self.forest.scores(batch.series, batch.context)
         return self.loss, softmax(scores / by_count[batch.counts][:, None]).astype(np.float32)
 
-    def freeze(self, folder, version):
+    def freeze(self, folder, version, learn):
         manifest, input, window = self.like.manifest, self.like.input, self.window
         by_count = calibrate.by_count(input.depths, self.temperatures, input.k)
         taxonomy = {label["name"]: label["taxonomy"] for label in manifest["labels"]}
@@ -121,8 +121,7 @@ class Forest(Tuner):
         model = forestgraph.model(self.forest, by_count, manifest["name"])
         bundle.write(folder, manifest["name"], version, flows, model, self.like.confidences,
                      manifest.get("min_confidence", 0.0), manifest.get("ports", []), {},
-                     contradiction=self.like.contradiction, target=self.like.target)
-        return pathlib.Path(folder)
+                     contradiction=self.like.contradiction, target=self.like.target, learn=learn)
 
 
 class Flow:
