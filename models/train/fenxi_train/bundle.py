@@ -195,7 +195,8 @@ def write(folder, name, version, flows, model, confidences, min_confidence, port
         (made / "model.onnx").write_bytes(model)
         digest = hashlib.sha256(model).hexdigest()
         text = manifest(name, version, flows, digest, confidences, min_confidence, ports, precision, hosts=hosts,
-                        contradiction=contradiction, ranges=files.get(RANGES), target=target, learn=learn)
+                        contradiction=contradiction, ranges=files.get(RANGES), target=target,
+                        learn=learn)
         (made / "model.toml").write_text(text)
         series, context = golden_inputs(flows)
         flat = np.concatenate([series.reshape(len(series), -1), context], axis=1)

@@ -1,14 +1,14 @@
 """Has the traffic changed?  One knob: the hours between two false alarms.
 
-Shares watches numbers of flows.  Every CHECK flows it compares the shares of their bins with those
-of a reference by the population stability index (PSI).  Were flows independent, PSI over
+Shares watches numbers of flows.  After every CHECK flows it compares how they spread over bins with
+a reference, by the population stability index (PSI).  If flows were independent, PSI over
 (1/n + 1/m), for n and m flows, would follow chi-square with one degree less than bins.  Flows come
 in bursts, so it is larger by a factor, which is measured on the parts of the reference.
 
-Loss watches how wrong answers are, by Page and Hinkley: the sum of how far the mean loss of PART
-answers lies above that of the reference, less a tolerance, never below 0.  Where the number t makes
-the mean of exp(t * step) 1, the sum takes at least exp(t * bound) steps on average to pass a bound
-by chance (Lorden 1971).
+Loss watches how wrong answers are, by Page-Hinkley: each mean loss of PART answers is a step, its
+distance above the reference less a tolerance; steps are summed, and the sum never falls below 0.
+Let t be the number for which the mean of exp(t * step) is 1: by chance the sum takes at least
+exp(t * bound) steps on average to pass a bound (Lorden 1971).
 
 Each detector's share of the knob, and the pace of the reference, give its bound.  After an alarm a
 detector takes a new reference, so a lasting change is told once.  A reference is one stretch of
@@ -47,7 +47,11 @@ class Shares:
         if self.bounds is None:
             self.take_reference(rows)
             return []
-        found = [(name, *self.psi(i, rows)) for i, name in enumerate(self.names) if self.edges[i] is not None]
+        found = [
+            (name, *self.psi(i, rows))
+            for i, name in enumerate(self.names)
+            if self.edges[i] is not None
+        ]
         alarms = [alarm for alarm in found if alarm[1] > alarm[2]]
         if alarms:
             self.restart()
@@ -69,7 +73,9 @@ class Shares:
                 self.bounds.append(0.0)
                 continue
             parts = np.split(rows, CHECKS)
-            apart = [psi(shares(p[:, 2 + i], p[:, 1], edges), whole) * effective(p[:, 1]) for p in parts]
+            apart = [
+                psi(shares(p[:, 2 + i], p[:, 1], edges), whole) * effective(p[:, 1]) for p in parts
+            ]
             # A part is in the reference, too, which takes 1 / CHECKS of its distance.
             factor = np.mean(apart) / len(edges) / (1 - 1 / CHECKS)
             error = math.sqrt(2 / len(edges) / CHECKS)
@@ -78,7 +84,9 @@ class Shares:
     def psi(self, i, rows):
         """PSI of a check, and its bound."""
         now = shares(rows[:, 2 + i], rows[:, 1], self.edges[i])
-        return psi(now, self.reference[i]), self.bounds[i] * (1 / effective(rows[:, 1]) + 1 / self.flows)
+        return psi(now, self.reference[i]), self.bounds[i] * (
+            1 / effective(rows[:, 1]) + 1 / self.flows
+        )
 
 
 def effective(weights):
@@ -167,10 +175,21 @@ class Drift:
         self.loss, self.generation = Loss(share), None
 
     def add(self, sample, labels, now_us):
-        """One flow; alarms as (name, value, bound).  KeyError, ValueError and the like if it is no sample."""
-        lengths, weight = [float(element[0]) for element in sample["elements"]], float(sample.get("weight", 1))
+        """One flow; alarms as (name, value, bound).  KeyError, ValueError and the like if it is no
+        sample."""
+        lengths, weight = (
+            [float(element[0]) for element in sample["elements"]],
+            float(sample.get("weight", 1)),
+        )
         known = float((sample.get("context") or {}).get("server_volume", 0))
-        numbers = sample["proto"], sample["server_port"], lengths[0], lengths[-1], sum(map(abs, lengths)), known
+        numbers = (
+            sample["proto"],
+            sample["server_port"],
+            lengths[0],
+            lengths[-1],
+            sum(map(abs, lengths)),
+            known,
+        )
         output = sample.get("output")
         confidence = float(output["confidence"]) if output else 0.0
         if not (np.isfinite(numbers).all() and 0 <= confidence <= 1):

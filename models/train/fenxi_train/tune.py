@@ -17,39 +17,46 @@ import sys
 import time
 
 from . import bundle, calibrate, drift, tuner, volume, wire
-from .cli import Parser, positive
+from .cli import Parser, positive, share
 from .errors import CANNOT_CREATE, Refusal
 
 NEW_MIN = 100  # samples of a round
 KEPT = 5  # bundles
 OFFERED_MAX = 200  # contents that are not offered again
 ALARMS_MAX = 20  # in the status
+FOLDERS = "model-" + 8 * "[0-9]"
 STATUS = "status.json"
+
+
+EPILOG = """\
+It needs the user of fenxi, or root. Bundles, the newest five, and status.json are in the folder of
+--into. Labels (--labels) are lines of JSON, a flow as in flow records and its label:
+  {"first": "2026-11-27T09:00:00.123456Z", "proto": 6, "dst_port": 443, "label": "video"}"""
 
 
 def parser():
     made = Parser(
-        prog="fenxi-tune", formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Learn from the flows that a running fenxi samples, and offer it better models.",
-        epilog="It needs the user of fenxi, or root. Bundles, the newest five, and status.json are in the folder"
-               " of --into.\nLabels (--labels) are lines of JSON, a flow as in flow records and its label:\n"
-               '  {"first": "2026-11-27T09:00:00.123456Z", "proto": 6, "dst_port": 443, "label": "video"}')
-    made.add_argument("--learn", required=True, metavar="SOCKET", help="learn.socket of fenxi")
-    made.add_argument("--control", required=True, metavar="SOCKET", help="control socket of fenxi")
-    made.add_argument("--task", required=True, help="task whose model learns")
-    made.add_argument("--like", required=True, metavar="BUNDLE",
-                      help="the task's bundle: inputs, labels and target of new ones")
-    made.add_argument("--into", required=True, metavar="DIR", help="folder for bundles; made if missing")
-    made.add_argument("--labels", metavar="FILE.jsonl",
-                      help="labels that an operator gave, for a model whose labels are no bands")
-    made.add_argument("--window", type=positive, default=20_000, metavar="N",
-                      help="flows to learn from, the newest (20000)")
-    made.add_argument("--every", type=positive, default=30, metavar="SECONDS", help="time between two rounds (30)")
-    made.add_argument("--rounds", type=positive, default=3, metavar="N", help="rounds that must agree before an offer (3)")
-    made.add_argument("--range", type=float, default=0.05, metavar="SHARE",
-                      help="how far the loss of these rounds may lie apart, as a share of it (0.05)")
-    made.add_argument("--false-alarm-hours", type=positive, default=168, metavar="HOURS",
-                      help="mean time between two false alarms of drift (168)")
+        prog="fenxi-tune", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=EPILOG,
+        description="Learn from the flows that a running fenxi samples, and offer it better models.")
+    add = made.add_argument
+    add("--learn", required=True, metavar="SOCKET", help="learn.socket of fenxi")
+    add("--control", required=True, metavar="SOCKET", help="control socket of fenxi")
+    add("--task", required=True, help="task whose model learns")
+    add("--like", required=True, metavar="BUNDLE",
+        help="the task's bundle: inputs, labels and target of new ones")
+    add("--into", required=True, metavar="DIR", help="folder for bundles; made if missing")
+    add("--labels", metavar="FILE.jsonl",
+        help="labels that an operator gave, for a model whose labels are no bands")
+    add("--window", type=positive, default=20_000, metavar="N",
+        help="flows to learn from, the newest (20000)")
+    add("--every", type=positive, default=30, metavar="SECONDS",
+        help="time between two rounds (30)")
+    add("--rounds", type=positive, default=3, metavar="N",
+        help="rounds that must agree before an offer (3)")
+    add("--range", type=share, default=0.05, metavar="SHARE",
+        help="how far the loss of these rounds may lie apart, as a share of it (0.05)")
+    add("--false-alarm-hours", type=positive, default=168, metavar="HOURS",
+        help="mean time between two false alarms of drift (168)")
     return made
 
 
@@ -64,6 +71,7 @@ class Service:
         self.losses = collections.deque(maxlen=args.rounds)
         self.drift = drift.Drift(args.false_alarm_hours)
         self.rounds = self.strange = self.dropped = self.until_us = 0
+        self.why_strange = None
         self.new_loss = None  # of the samples of the last round, before they were learned
         before = read_status(self.into)
         self.number, self.answer = before["number"], ""
@@ -86,10 +94,10 @@ class Service:
         for sample in frame["samples"]:
             try:
                 self.take_sample(sample, like, now_us)
-            except (KeyError, ValueError, TypeError, AttributeError, IndexError, OverflowError) as error:
+            except (LookupError, ValueError, TypeError, AttributeError, OverflowError) as error:
                 self.strange += 1
                 what = f"no {error.args[0]}" if isinstance(error, KeyError) else error
-                self.say("sample", f"a sample is left out: {what}")
+                self.why_strange = self.why_strange or f"samples are left out, such as one: {what}"
 
     def take_sample(self, sample, like, now_us):
         if sample["task"] != self.args.task or not volume.asked_of(sample, like.input):
@@ -107,6 +115,8 @@ class Service:
 
     def round(self):
         """Evaluates, offers, learns."""
+        self.say("samples", self.why_strange)
+        self.why_strange = None
         try:
             self.teacher.refresh()
             self.say("labels", None)
@@ -129,8 +139,8 @@ class Service:
         self.write_status()
 
     def spread(self):
-        """By which share of itself the stability has moved over the last rounds; infinite if they are
-        too few."""
+        """By which share of itself the stability has moved over the last rounds; infinite if they
+        are too few."""
         found = self.losses
         if len(found) < self.args.rounds:
             return math.inf
@@ -139,7 +149,7 @@ class Service:
     def offer(self):
         """Writes the model and offers it, unless the same one was offered before."""
         like, number = self.tuner.like, self.number + 1
-        folder = self.into / f"{like.manifest['name']}-{number:06}"
+        folder = self.into / f"model-{number:08}"
         try:
             learn = {"stability": round(self.spread(), 6), "until_us": self.until_us}
             self.tuner.freeze(folder, f"{like.manifest['version']}+{number}", learn)
@@ -165,14 +175,14 @@ class Service:
 
     def tidy(self):
         """Removes all bundles but the newest."""
-        name = self.tuner.like.manifest["name"]
-        for folder in sorted(self.into.glob(f"{name}-[0-9][0-9][0-9][0-9][0-9][0-9]"))[:-KEPT]:
+        for folder in sorted(self.into.glob(FOLDERS))[:-KEPT]:
             shutil.rmtree(folder, ignore_errors=True)
 
     def write_status(self):
         found = {
-            "task": self.args.task, "rounds": self.rounds, "number": self.number, "losses": list(self.losses),
-            "new_loss": self.new_loss, "dropped": self.dropped, "left_out": self.strange, "answer": self.answer,
+            "task": self.args.task, "rounds": self.rounds, "number": self.number,
+            "losses": list(self.losses), "new_loss": self.new_loss, "dropped": self.dropped,
+            "left_out": self.strange, "answer": self.answer,
             "alarms": list(self.alarms), "offered": list(self.offered),
         }
         try:
@@ -192,7 +202,7 @@ def read_status(into):
         known |= {key: found[key] for key in known if type(found[key]) is type(known[key])}
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    made = [int(folder.name[-6:]) for folder in into.glob("*-[0-9][0-9][0-9][0-9][0-9][0-9]")]
+    made = [int(folder.name[-8:]) for folder in into.glob(FOLDERS)]
     return known | {"number": max([known["number"], *made])}
 
 
@@ -221,11 +231,16 @@ def run(args):
         into.mkdir(exist_ok=True)
     except OSError as error:
         raise Refusal(f"{into}: {wire.reason(error)}", CANNOT_CREATE) from None
-    offer = lambda folder, task: wire.asked(args.control, {"command": "model_offer", "dir": str(folder), "task": task})
     say = speaker()
+
+    def offer(folder, task):
+        request = {"command": "model_offer", "dir": str(folder), "task": task}
+        return wire.asked(args.control, request)
+
     os.nice(19)  # what learns must not disturb what forwards
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    Service(args, tuner.Forest(like, args.window), teacher, offer, say).run(wire.frames(args.learn, say))
+    service = Service(args, tuner.Forest(like, args.window), teacher, offer, say)
+    service.run(wire.frames(args.learn, say))
 
 
 def main(arguments):

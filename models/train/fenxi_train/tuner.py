@@ -1,4 +1,4 @@
-"""What fenxi-tune drives: the three interfaces of LiteFlow (SIGCOMM 2022, section 4.1), and a forest.
+"""The three interfaces of LiteFlow (SIGCOMM 2022, section 4.1) that fenxi-tune drives, and a forest.
 
 A tuner is a class with `adapt`, `evaluate` and `freeze`.  It gets samples as arrays (Batch) and may
 use any framework to learn from them.  To tune a model of another kind, derive from Tuner and give
@@ -39,8 +39,8 @@ class Batch(volume.Asked):
 
 
 class Tuner(abc.ABC):
-    """A model that learns on.  `like` is the bundle that it starts from; what it writes has the same
-    inputs, labels and target, or fenxi refuses it."""
+    """A model that learns on.  `like` is the bundle that it starts from.  What it writes has the
+    same inputs, labels and target, or fenxi refuses it."""
 
     def __init__(self, like):
         self.like = like
@@ -80,21 +80,31 @@ class Written:
 
 
 class Forest(Tuner):
-    """A forest over a living window: at each depth the last `window` samples.  Every `adapt` grows it
-    anew; the stability is its log loss on the newest fifth of the window, before it learned them."""
+    """A forest over a living window: at each depth the last `window` samples.  Every `adapt` grows
+    it anew.  The stability is the log loss on the newest fifth of the window of a forest of the
+    others."""
 
     def __init__(self, like, window=20_000, size=forest.Size(leaf=3, features=0.4), seed=1):
         super().__init__(like)
         missing = [name for name in like.input.features if name not in LEARNABLE]
         if missing:
-            raise Refusal(f"{like.folder}: feature {', '.join(missing)}: samples do not hold it", USAGE)
+            raise Refusal(
+                f"{like.folder}: feature {', '.join(missing)}: samples do not hold it", USAGE
+            )
         self.size, self.seed = size, seed
         self.rows = {depth: collections.deque(maxlen=window) for depth in like.input.depths}
         self.window = self.forest = None
         self.loss = float("nan")
 
     def adapt(self, batch):
-        columns = batch.series, batch.context, batch.counts, batch.began_us, batch.weights, batch.classes
+        columns = (
+            batch.series,
+            batch.context,
+            batch.counts,
+            batch.began_us,
+            batch.weights,
+            batch.classes,
+        )
         for row in zip(*columns):
             self.rows[row[2]].append(row)
         rows = sorted((row for rows in self.rows.values() for row in rows), key=lambda row: row[3])
@@ -102,12 +112,15 @@ class Forest(Tuner):
             return
         self.window = Batch(self.like.input, *(np.array(column) for column in zip(*rows)))
         self.forest, self.temperatures, self.loss = volume.grown_in_time(
-            self.window, self.window.classes, len(self.like.labels), self.size, self.seed)
+            self.window, self.window.classes, len(self.like.labels), self.size, self.seed
+        )
 
     def evaluate(self, batch):
         input = self.like.input
         if self.forest is None:
-            return self.loss, np.full((len(batch.counts), len(self.like.labels)), np.nan, np.float32)
+            return self.loss, np.full(
+                (len(batch.counts), len(self.like.labels)), np.nan, np.float32
+            )
         by_count = calibrate.by_count(input.depths, self.temperatures, input.k)
         scores = self.forest.scores(batch.series, batch.context)
         return self.loss, softmax(scores / by_count[batch.counts][:, None]).astype(np.float32)
@@ -116,12 +129,30 @@ class Forest(Tuner):
         manifest, input, window = self.like.manifest, self.like.input, self.window
         by_count = calibrate.by_count(input.depths, self.temperatures, input.k)
         taxonomy = {label["name"]: label["taxonomy"] for label in manifest["labels"]}
-        flows = Written(input, window.series, window.context, window.counts, window.classes,
-                        self.like.labels, taxonomy)
+        flows = Written(
+            input,
+            window.series,
+            window.context,
+            window.counts,
+            window.classes,
+            self.like.labels,
+            taxonomy,
+        )
         model = forestgraph.model(self.forest, by_count, manifest["name"])
-        bundle.write(folder, manifest["name"], version, flows, model, self.like.confidences,
-                     manifest.get("min_confidence", 0.0), manifest.get("ports", []), {},
-                     contradiction=self.like.contradiction, target=self.like.target, learn=learn)
+        bundle.write(
+            folder,
+            manifest["name"],
+            version,
+            flows,
+            model,
+            self.like.confidences,
+            manifest.get("min_confidence", 0.0),
+            manifest.get("ports", []),
+            {},
+            contradiction=self.like.contradiction,
+            target=self.like.target,
+            learn=learn,
+        )
 
 
 class Flow:
@@ -131,7 +162,9 @@ class Flow:
 
     def __init__(self, like):
         if not like.target:
-            raise Refusal(f"{like.folder}: its labels are no bands; a teacher is needed: --labels", USAGE)
+            raise Refusal(
+                f"{like.folder}: its labels are no bands; a teacher is needed: --labels", USAGE
+            )
         self.labels = like.labels
 
     def refresh(self):
@@ -143,7 +176,7 @@ class Flow:
 
 
 class Operator:
-    """The teacher of classes: a file of labels that an operator gave, read again when it has changed.
+    """The teacher of classes: an operator's file of labels, read again when it has changed.
 
     A line names a flow as flow records do, so a record with another label will do:
     {"community_id": "1:...", "label": "video"}, or
@@ -169,11 +202,15 @@ class Operator:
             if self.read_at == (now.st_mtime_ns, now.st_size):
                 return
             if now.st_size > LABELS_BYTES_MAX:
-                raise Refusal(f"{self.path}: more than {LABELS_BYTES_MAX >> 20} MiB; remove old labels")
+                raise Refusal(
+                    f"{self.path}: more than {LABELS_BYTES_MAX >> 20} MiB; remove old labels"
+                )
             with open(self.path, encoding="utf-8") as file:
                 found = dict(named(line) for line in file if line.strip())
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise Refusal(f"{self.path}: {error}; a line is a JSON object with a flow and its label") from None
+            raise Refusal(
+                f"{self.path}: {error}; a line is a JSON object with a flow and its label"
+            ) from None
         self.read_at, self.by_flow = (now.st_mtime_ns, now.st_size), found
 
 

@@ -130,8 +130,8 @@ def row(line, path, number, input):
 
 
 def asked_of(given, input):
-    """What was asked about one flow, in the order of the fields of Asked, or None if it was asked at
-    another depth; KeyError, ValueError and the like if `given` is no sample."""
+    """What was asked about one flow, in the order of the fields of Asked, or None if it was asked
+    at another depth; KeyError, ValueError and the like if `given` is no sample."""
     elements = given["elements"]
     if len(elements) not in input.depths:
         return None
@@ -194,7 +194,8 @@ def grown_in_time(asked, classes, count, size, seed):
     temperatures = []
     for depth in asked.input.depths:
         own = newer.counts == depth
-        temperatures.append(calibrate.temperature(scores[own], newer_classes[own], newer.weights[own]))
+        t = calibrate.temperature(scores[own], newer_classes[own], newer.weights[own])
+        temperatures.append(t)
     by_count = calibrate.by_count(asked.input.depths, temperatures, asked.input.k)
     loss = calibrate.log_loss(softmax(scores / by_count[newer.counts][:, None]), newer_classes,
                               newer.weights)
@@ -233,8 +234,9 @@ def write(folder, name, version, samples, model):
     """The bundle of a model."""
     input = samples.input
     by_count = calibrate.by_count(input.depths, model.temperatures, input.k)
-    flows = Flows(input, samples.series, samples.context, samples.counts, bands_of(samples, model.edges),
-                  BANDS, dict.fromkeys(BANDS, "volume"))
+    bands = bands_of(samples, model.edges)
+    flows = Flows(input, samples.series, samples.context, samples.counts, bands, BANDS,
+                  dict.fromkeys(BANDS, "volume"))
     target = ("volume", [int(edge) for edge in model.edges])
     bundle.write(folder, name, version, flows, forestgraph.model(model.forest, by_count, name),
                  [0.0] * len(input.depths), 0.0, [], {}, target=target)

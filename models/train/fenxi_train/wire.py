@@ -1,8 +1,7 @@
-"""The two Unix sockets of fenxi that a tuner uses: it reads samples from one and offers models on the
-other.
+"""The two Unix sockets of fenxi that a tuner uses: one gives samples, the other takes offers.
 
-A frame of the learn socket is its length, 32 bits little endian, and that many bytes of JSON.  fenxi
-sends one at least every second, also without samples.
+A frame of the learn socket is its length, 32 bits little endian, and that many bytes of JSON.
+fenxi sends one at least every second, also without samples.
 """
 
 import json
@@ -13,13 +12,13 @@ import time
 VERSION = 1
 FRAME_MAX = 1 << 20
 REPLY_MAX = 1 << 20
-SILENT_S = 15  # fenxi hangs, if it has sent nothing for so long
+SILENT_S = 15  # without a frame: fenxi hangs
 WAIT_S = 1, 30  # before another try to connect: at first, at most
 REPLY_S = 60  # an offer is answered once its model has loaded
 
 
 class Broken(Exception):
-    """The peer sent what is no frame, or went away."""
+    """The peer went away, or sent something else than a frame or a reply."""
 
 
 def frames(path, say, sleep=time.sleep):
@@ -62,7 +61,9 @@ def frames_of(stream):
         if not isinstance(frame, dict) or not isinstance(frame.get("samples"), list):
             raise Broken("a frame without samples")
         if frame.get("version") != VERSION:
-            raise Broken(f"frames of version {frame.get('version')}; this fenxi-tune reads {VERSION}")
+            raise Broken(
+                f"frames of version {frame.get('version')}; this fenxi-tune reads {VERSION}"
+            )
         yield frame
 
 

@@ -42,11 +42,15 @@ def test_a_table_of_two_workers_is_the_same(fenxi_train, replay, tmp_path):
     tables = []
     for name, how in (("one", ()), ("two", ("--workers", "2"))):
         tables.append(tmp_path / f"{name}.csv")
-        code, out, err = fenxi_train("series", *captures, "--fenxi", program, "--out", tables[-1], *how)
+        code, out, err = fenxi_train(
+            "series", *captures, "--fenxi", program, "--out", tables[-1], *how
+        )
         assert code == 0 and "15 flows of 5 files" in out, err
     assert tables[0].read_bytes() == tables[1].read_bytes()
     captures[3].write_text("broken")
-    code, _, err = fenxi_train("series", *captures, "--fenxi", program, "--out", tmp_path / "t.csv", "--workers", "2")
+    code, _, err = fenxi_train(
+        "series", *captures, "--fenxi", program, "--out", tmp_path / "t.csv", "--workers", "2"
+    )
     assert code == 65 and "c3.pcap: fenxi replay: broken capture" in err, err
 
 
@@ -54,8 +58,18 @@ def test_a_model_of_a_scheduler_with_two_workers_is_the_same(fenxi_train, table,
     distributed = pytest.importorskip("distributed", reason="distributed (Dask) is not installed")
     options = ("--k", "3", *FAST, "--name", "m")
     assert fenxi_train("fit", table, "--out", tmp_path / "one", *options)[0] == 0
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as there:
-        code, _, err = fenxi_train("fit", table, "--out", tmp_path / "two", *options, "--scheduler", there.scheduler_address)
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None
+    ) as there:
+        code, _, err = fenxi_train(
+            "fit",
+            table,
+            "--out",
+            tmp_path / "two",
+            *options,
+            "--scheduler",
+            there.scheduler_address,
+        )
     assert code == 0, err
     one, two = (bundle.read(tmp_path / name).manifest for name in ("one", "two"))
     assert one == two
@@ -74,5 +88,7 @@ def test_nobody_at_the_address(fenxi_train, table, tmp_path, monkeypatch):
     pytest.importorskip("distributed", reason="distributed (Dask) is not installed")
     monkeypatch.setattr("fenxi_train.cluster.CONNECT_S", 1)
     for address in ("tcp://127.0.0.1:1", "nothing"):
-        code, _, err = fenxi_train("fit", table, "--out", tmp_path / "b", "--k", "3", *FAST, "--scheduler", address)
+        code, _, err = fenxi_train(
+            "fit", table, "--out", tmp_path / "b", "--k", "3", *FAST, "--scheduler", address
+        )
         assert code == 66 and f"--scheduler {address}: " in err, err

@@ -1,4 +1,4 @@
-"""Drift: how often detectors are wrong on traffic that stays as it is, and that they see changes."""
+"""Drift: how often detectors are wrong on steady traffic, and that they see changes."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,9 @@ def flows(rng, count, burst, moved=0.0):
         length = rng.normal(500 + moved, 200)
         hard = 1.5 if length < 300 + moved else 0.1
         for _ in range(rng.geometric(1 / burst)):
-            made.append((port, length + rng.normal(0, 20), hard + 0.3 * rng.exponential() + moved / 400))
+            made.append(
+                (port, length + rng.normal(0, 20), hard + 0.3 * rng.exponential() + moved / 400)
+            )
     return made[:count]
 
 
@@ -27,7 +29,10 @@ def alarms(found):
     shares, loss, made = drift.Shares(("port", "length"), HOURS), drift.Loss(HOURS), []
     for number, (port, length, value) in enumerate(found):
         now = number * drift.HOUR_US // PER_HOUR
-        made += [(number, *alarm) for alarm in shares.add((port, length), 1.0, now) + loss.add(value, now)]
+        made += [
+            (number, *alarm)
+            for alarm in shares.add((port, length), 1.0, now) + loss.add(value, now)
+        ]
     return made
 
 
@@ -59,7 +64,9 @@ def test_reservoir_weights_do_not_look_like_a_change():
         kind, thinned = rng.random() < 0.3, number > 20_000
         if kind and thinned and rng.random() < 0.5:
             continue
-        found += watch.add((kind,), 2.0 if kind and thinned else 1.0, number * drift.HOUR_US // PER_HOUR)
+        found += watch.add(
+            (kind,), 2.0 if kind and thinned else 1.0, number * drift.HOUR_US // PER_HOUR
+        )
     assert found == []
 
 
@@ -74,13 +81,22 @@ def test_numbers_that_never_change_and_new_values():
 
 def test_another_model_gets_another_reference():
     watch, labels = drift.Drift(1000), ["small", "huge"]
-    sample = {"proto": 6, "server_port": 443, "elements": [[100, 0], [-1400, 9]], "truth": {"label": "small"},
-              "output": {"label": "small", "confidence": 0.9, "generation": 1}}
+    sample = {
+        "proto": 6,
+        "server_port": 443,
+        "elements": [[100, 0], [-1400, 9]],
+        "truth": {"label": "small"},
+        "output": {"label": "small", "confidence": 0.9, "generation": 1},
+    }
     rng = np.random.default_rng(1)
     for number in range(20_000):
         generation = 1 + number // 10_000
         sample["elements"][0][0] = int(rng.integers(60, 1400))
         right = rng.random() < (0.9 if generation == 1 else 0.5)
-        sample["output"] = {"label": "small" if right else "huge", "confidence": 0.9, "generation": generation}
+        sample["output"] = {
+            "label": "small" if right else "huge",
+            "confidence": 0.9,
+            "generation": generation,
+        }
         assert watch.add(sample, labels, number * 1_000_000) == []
     assert watch.loss.usual > 1

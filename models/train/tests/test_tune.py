@@ -1,12 +1,16 @@
-"""fenxi-tune against a fenxi of Python: samples come on one socket, bundles are offered on the other."""
+"""fenxi-tune against a fenxi of Python, which sends samples and takes offers."""
 
 import errno
 import itertools
 import json
+import os
 import random
 import socket
 import struct
+import subprocess
+import sys
 import threading
+import time
 import types
 
 import numpy as np
@@ -43,7 +47,13 @@ def like(folder, found, depths=DEPTHS):
 
 
 def frame(found, **others):
-    return {"version": 1, "time_us": 1_700_000_000_000_000, "dropped": 0, "samples": found, **others}
+    return {
+        "version": 1,
+        "time_us": 1_700_000_000_000_000,
+        "dropped": 0,
+        "samples": found,
+        **others,
+    }
 
 
 def packed(content):
@@ -52,7 +62,7 @@ def packed(content):
 
 
 class Fenxi(threading.Thread):
-    """Listens on a socket; each connection is served by the next of `ways`, functions of the connection."""
+    """Listens on a socket; the next of `ways`, functions, serves the next connection."""
 
     def __init__(self, path, *ways):
         super().__init__(daemon=True)
@@ -91,8 +101,16 @@ def service(tmp_path):
         own = like(tmp_path / "like", found or samples(depths=DEPTHS))
         into = tmp_path / "into"
         into.mkdir()
-        args = types.SimpleNamespace(task="volume", into=into, window=window, every=1, rounds=2, range=0.5,
-                                     false_alarm_hours=1000, **others)
+        args = types.SimpleNamespace(
+            task="volume",
+            into=into,
+            window=window,
+            every=1,
+            rounds=2,
+            range=0.5,
+            false_alarm_hours=1000,
+            **others,
+        )
         offers, say = [], Said()
 
         def offer(folder, task):
@@ -135,7 +153,14 @@ def test_frames_in_pieces_lies_and_a_peer_that_goes_away(tmp_path):
     found = wire.frames(tmp_path / "learn", said, sleep=waits.append)
     assert [len(f["samples"]) for f in itertools.islice(found, 3)] == [1, 0, 1]
     lines = " ".join(said.of("learn"))
-    for text in ("connected", "connection closed", "a frame of 1,048,577 bytes", "not JSON", "without samples", "version 2"):
+    for text in (
+        "connected",
+        "connection closed",
+        "a frame of 1,048,577 bytes",
+        "not JSON",
+        "without samples",
+        "version 2",
+    ):
         assert text in lines, lines
     assert waits == [1, 2, 4, 8, 16, 30, 30]
 
@@ -160,9 +185,16 @@ def test_requests_are_a_line_and_replies_are_read_whole(tmp_path):
 
         return way
 
-    Fenxi(tmp_path / "c", replies(b'{"code":200,', b'"done":"on trial"}\n'), replies(b'{"code":422,"error":"bad hash"}\n'),
-          replies(b"nothing\n"), replies())
-    ask = lambda: wire.asked(tmp_path / "c", {"command": "model_offer", "dir": "/b", "task": "volume"})
+    Fenxi(
+        tmp_path / "c",
+        replies(b'{"code":200,', b'"done":"on trial"}\n'),
+        replies(b'{"code":422,"error":"bad hash"}\n'),
+        replies(b"nothing\n"),
+        replies(),
+    )
+    ask = lambda: wire.asked(
+        tmp_path / "c", {"command": "model_offer", "dir": "/b", "task": "volume"}
+    )
     assert ask() == (200, "on trial")
     assert ask() == (422, "bad hash")
     for _ in range(2):
@@ -178,13 +210,17 @@ def test_what_is_offered_is_sound_and_like_the_first(service):
     work(made, told(samples(15, 40, seed=2, depths=DEPTHS)), 12)
     assert len(offers) >= 3
     for name, offered in offers:
-        assert offered.manifest["name"] == "volume" and offered.manifest["version"].startswith("1.0.0+")
+        assert offered.manifest["name"] == "volume" and offered.manifest["version"].startswith(
+            "1.0.0+"
+        )
         assert offered.labels == made.tuner.like.labels and offered.target == made.tuner.like.target
         assert offered.input == made.tuner.like.input
         learn = offered.manifest["learn"]
         assert 0 <= learn["stability"] <= 0.5 and 0 < learn["until_us"] < 1200 * 60_000_000
     assert check.problems(bundle.read(made.into / offers[-1][0])) == []
-    batch, _ = tuner.batch_of(told(samples(3, 40, seed=9, depths=DEPTHS)), made.teacher, made.tuner.like)
+    batch, _ = tuner.batch_of(
+        told(samples(3, 40, seed=9, depths=DEPTHS)), made.teacher, made.tuner.like
+    )
     stability, outputs = made.tuner.evaluate(batch)
     assert 0 < stability < 1 and outputs.shape == (240, 4)
     assert ((outputs.argmax(axis=1) > 1) == (batch.classes > 1)).mean() > 0.95
@@ -193,7 +229,9 @@ def test_what_is_offered_is_sound_and_like_the_first(service):
 
 
 def test_a_refusal_is_told_and_learning_goes_on(service):
-    made, offers, said = service(answers=((422, "not better than the counter"), wire.Broken("gone"), (200, "on trial")))
+    made, offers, said = service(
+        answers=((422, "not better than the counter"), wire.Broken("gone"), (200, "on trial"))
+    )
     work(made, told(samples(15, 40, seed=2, depths=DEPTHS)), 12)
     assert len(offers) >= 3
     lines = said.of(None)
@@ -213,16 +251,16 @@ def test_the_same_content_is_never_offered_twice(service, monkeypatch):
     again = tune.Service(made.args, made.tuner, made.teacher, made.offer_to, made.say)
     work(again, found, 4)
     assert last == len(offers) == 2 and again.number > 2, "not by the next service either"
-    assert len(list(made.into.glob("volume-*"))) == 2
+    assert len(list(made.into.glob("model-*"))) == 2
 
 
 def test_five_bundles_are_kept(service):
     made, offers, _ = service(window=300)
-    (made.into / "volume-mine").mkdir()
+    (made.into / "model-mine").mkdir()
     work(made, told(samples(24, 40, seed=2, depths=DEPTHS)), 19)
     assert len(offers) > 6
-    kept = sorted(folder.name for folder in made.into.glob("volume-0*"))
-    assert kept == [name for name, _ in offers][-5:] and (made.into / "volume-mine").exists()
+    kept = sorted(folder.name for folder in made.into.glob("model-0*"))
+    assert kept == [name for name, _ in offers][-5:] and (made.into / "model-mine").exists()
 
 
 def test_a_full_disk_is_told_once(service, monkeypatch):
@@ -237,22 +275,47 @@ def test_a_full_disk_is_told_once(service, monkeypatch):
     found = told(samples(15, 40, seed=2, depths=DEPTHS))
     work(made, found, 12)
     assert offers == [] and made.rounds == 12
-    assert len(said.of("disk")) == len(said.of("status")) == 1 and "No space left" in said.of("disk")[0]
+    assert (
+        len(said.of("disk")) == len(said.of("status")) == 1
+        and "No space left" in said.of("disk")[0]
+    )
     monkeypatch.undo()
     work(made, found, 4)
     assert offers and (made.into / "status.json").exists()
 
 
-@pytest.mark.parametrize("change", [
-    {"elements": None}, {"elements": [[1, 2], [3], [4, 5]]}, {"proto": "six"}, {"truth": "huge"}, {"weight": -1},
-    {"began_us": 2**70}, {"context": [1]}, {"output": {"label": "huge"}}, {"output": {"label": [], "confidence": 2, "generation": 1}},
-    {"server_port": float("nan")}, {"elements": [[10**400, 0]] * 3},
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"elements": None},
+        {"elements": [[1, 2], [3], [4, 5]]},
+        {"proto": "six"},
+        {"truth": "huge"},
+        {"weight": -1},
+        {"began_us": 2**70},
+        {"context": [1]},
+        {"output": {"label": "huge"}},
+        {"output": {"label": [], "confidence": 2, "generation": 1}},
+        {"server_port": float("nan")},
+        {"elements": [[10**400, 0]] * 3},
+    ],
+)
 def test_strange_samples_are_left_out(service, change):
     made, _, said = service()
     found = told(samples(5, 40, seed=2, depths=(3,)))
-    work(made, [{**found[0], **change}, *found, "none", {}, {**found[1], "task": "apps"}, {**found[2], "elements": [[1, 1]]}], 1)
-    assert made.strange == 3 and len(said.of("sample")) == 3
+    work(
+        made,
+        [
+            {**found[0], **change},
+            *found,
+            "none",
+            {},
+            {**found[1], "task": "apps"},
+            {**found[2], "elements": [[1, 1]]},
+        ],
+        1,
+    )
+    assert made.strange == 3 and len(said.of("samples")) == 1
     assert len(made.tuner.rows[3]) == len(found)
 
 
@@ -267,7 +330,7 @@ def test_classes_are_learned_from_an_operators_labels(service, tmp_path):
     """Labels come after the flows; a label that the model does not have teaches nothing."""
     labels = tmp_path / "labels.jsonl"
     found = samples(12, 40, seed=2, depths=(3,))
-    made, offers, said = service(teacher=lambda own: tuner.Operator(own, labels))
+    made, _, said = service(teacher=lambda own: tuner.Operator(own, labels))
     work(made, found, 2)
     assert made.rounds == 0 and "labels.jsonl" in said.of("labels")[0]
     assert len(made.fresh) == len(found)
@@ -275,7 +338,14 @@ def test_classes_are_learned_from_an_operators_labels(service, tmp_path):
     for number, sample in enumerate(found):
         name = volume.BANDS[3 if sample["truth"]["bytes_to_come"] > 20_000 else 0]
         first = np.datetime64(sample["began_us"], "us").item().isoformat() + "Z"
-        lines.append({"first": first, "proto": 6, "dst_port": 443, "label": "strange" if number < 40 else name})
+        lines.append(
+            {
+                "first": first,
+                "proto": 6,
+                "dst_port": 443,
+                "label": "strange" if number < 40 else name,
+            }
+        )
     labels.write_text("".join(json.dumps(line) + "\n" for line in lines))
     made.round()
     assert made.rounds == 1 and len(made.fresh) == 40
@@ -290,10 +360,15 @@ def test_classes_are_learned_from_an_operators_labels(service, tmp_path):
 def test_a_community_id_names_a_flow_too(tmp_path):
     path = tmp_path / "labels.jsonl"
     path.write_text('{"community_id": "1:abc", "label": "other"}\n')
-    teacher = tuner.Operator(types.SimpleNamespace(labels=["video", "unknown"], outlier="unknown"), path)
+    teacher = tuner.Operator(
+        types.SimpleNamespace(labels=["video", "unknown"], outlier="unknown"), path
+    )
     teacher.refresh()
     sample = {"proto": 6, "server_port": 443, "began_us": 1, "community_id": "1:abc"}
-    assert teacher.label(sample) == "unknown" and teacher.label({**sample, "community_id": "1:x"}) is None
+    assert (
+        teacher.label(sample) == "unknown"
+        and teacher.label({**sample, "community_id": "1:x"}) is None
+    )
 
 
 def test_bundles_that_samples_cannot_teach_are_refused(tmp_path):
@@ -306,14 +381,13 @@ def test_bundles_that_samples_cannot_teach_are_refused(tmp_path):
         tuner.Flow(own)
 
 
-def test_the_command(tmp_path, capsys):
-    """Until fenxi is gone and the service is told to end."""
+def test_usage(tmp_path, capsys):
     like(tmp_path / "like", samples(depths=DEPTHS))
     options = ["--learn", tmp_path / "learn", "--control", tmp_path / "control", "--task", "volume"]
     for extra, code, text in (
         (["--like", tmp_path / "none", "--into", tmp_path / "i"], 66, "fenxi-tune: "),
         (["--like", tmp_path / "like", "--into", tmp_path / "no/such"], 73, "No such file"),
-        (["--into", tmp_path / "i"], 64, "fenxi-tune: the following arguments are required: --like"),
+        (["--into", tmp_path / "i"], 64, "fenxi-tune: the following arguments are required"),
     ):
         try:
             found = tune.main([str(o) for o in options + extra])
@@ -322,13 +396,45 @@ def test_the_command(tmp_path, capsys):
         assert found == code and text in capsys.readouterr().err
 
 
+def test_the_program_learns_offers_and_ends_when_told(tmp_path):
+    like(tmp_path / "like", samples(depths=DEPTHS))
+    offered, found = threading.Event(), told(samples(15, 40, seed=2, depths=DEPTHS))
+
+    def learn(stream):
+        for i in range(0, len(found), 400):
+            stream.sendall(packed(frame(found[i : i + 400])))
+        while not offered.wait(0.5):
+            stream.sendall(packed(frame(found[:200])))
+
+    def control(stream):
+        request = json.loads(stream.makefile().readline())
+        assert request["task"] == "volume" and check.problems(bundle.read(request["dir"])) == []
+        stream.sendall(b'{"code":200,"done":"on trial"}\n')
+        offered.set()
+
+    Fenxi(tmp_path / "learn", learn)
+    Fenxi(tmp_path / "control", control)
+    options = {"learn": "learn", "control": "control", "like": "like", "into": "into"}
+    command = [f"--{name}={tmp_path / path}" for name, path in options.items()]
+    command += ["--task=volume", "--every=1", "--rounds=1", "--range=1"]
+    program = [sys.executable, "-c", "from fenxi_train.__main__ import tune; tune()", *command]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(program, env=environment, stderr=subprocess.PIPE, text=True) as running:
+        assert offered.wait(120)
+        while not (tmp_path / "into/status.json").exists():
+            time.sleep(0.1)
+        running.terminate()
+        _, err = running.communicate(timeout=60)
+    assert running.returncode == 0 and "offered: on trial" in err and "connected" in err, err
+
+
 DRIFT_HOUR, HOURS, PER_HOUR = 4, 8, 600
 
 
 def hours(seed=3):
-    """Flows by the hour; a few are downloads, of very different sizes.  At DRIFT_HOUR all servers move
-    behind one address, where downloads and others exchange their ports and first lengths, and a tunnel
-    takes 80 bytes of each packet."""
+    """Flows by the hour; a few are downloads, of very different sizes.  At DRIFT_HOUR all servers
+    move behind one address, where downloads and others exchange their ports and first lengths, and
+    a tunnel takes 80 bytes of each packet."""
     rng, memory, made = random.Random(seed), servers.Memory(), []
     for hour in range(HOURS):
         late, flows = hour >= DRIFT_HOUR, []
@@ -342,15 +448,25 @@ def hours(seed=3):
             full, asks = (1420, 500) if late else (1500, 580)
             reply = full if heavy != late else rng.randint(100, 700)
             elements = [[asks + rng.randint(-30, 30), 0], [-reply, 20_000], [-reply, 21_000]]
-            flows.append({"task": "volume", "proto": 6, "server_port": port, "began_us": now, "elements": elements,
-                          "context": context, "truth": {"bytes_to_come": total}, "weight": 1.0})
+            flows.append(
+                {
+                    "task": "volume",
+                    "proto": 6,
+                    "server_port": port,
+                    "began_us": now,
+                    "elements": elements,
+                    "context": context,
+                    "truth": {"bytes_to_come": total},
+                    "weight": 1.0,
+                }
+            )
         made.append(told(flows))
     return made
 
 
 def test_scripted_drift(tmp_path):
-    """What learns on is as good as what knows all, and far better than what does not learn: shares of the
-    bytes that the 5 % of highest rank carry."""
+    """What learns on is as good as what knows all, and far better than what does not learn: shares
+    of the bytes that the 5 % of highest rank carry."""
     by_hour, depths = hours(), (3,)
     own = like(tmp_path / "like", by_hour[0] + by_hour[1], depths)
     still = volume.fit(arrays(by_hour[0] + by_hour[1], depths), SIZE, edges=EDGES)
@@ -368,4 +484,6 @@ def test_scripted_drift(tmp_path):
             model.adapt(batch)
     means = {name: float(np.mean(found)) for name, found in score.items()}
     print(means)
-    assert means["adapted"] >= means["all"] - 0.02 and means["adapted"] >= means["none"] + 0.10, means
+    assert means["adapted"] >= means["all"] - 0.02 and means["adapted"] >= means["none"] + 0.10, (
+        means
+    )
