@@ -300,7 +300,8 @@ def fit(args):
     out, about = bundle.new_folder(args.out), text_of(args.about)
     flows, options = flows_and_options(args)
     with cluster.workers(args):
-        fit.run(flows, options, args.split_by, out, args.name or out.name, args.model_version, args.shown, about)
+        fit.run(flows, options, args.split_by, out, args.name or out.name, args.model_version,
+                args.shown, about)
     for folder in filter(None, (out, options.int8)):
         print(f"{folder}: written; fenxi model check {folder}")
 

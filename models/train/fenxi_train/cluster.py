@@ -17,16 +17,10 @@ _client = None
 
 def options(parser):
     where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--workers",
-        type=int,
-        default=None,
-        metavar="N",
-        help="work in N processes of a local Dask cluster (0: one for each core)",
-    )
-    where.add_argument(
-        "--scheduler", default=None, metavar="tcp://HOST:PORT", help="work on this Dask cluster"
-    )
+    where.add_argument("--workers", type=int, default=None, metavar="N",
+                       help="work in N processes of a local Dask cluster (0: one for each core)")
+    where.add_argument("--scheduler", default=None, metavar="tcp://HOST:PORT",
+                       help="work on this Dask cluster")
 
 
 @contextlib.contextmanager
@@ -43,19 +37,13 @@ def workers(args):
     except ImportError:
         raise Refusal("Dask is not installed: pip install 'fenxi-train[dask]'", USAGE) from None
     with contextlib.ExitStack() as stack:
-        address = args.scheduler or stack.enter_context(
-            distributed.LocalCluster(
-                n_workers=args.workers or os.cpu_count(),
-                threads_per_worker=1,
-                dashboard_address=None,
-            )
-        )
+        address = args.scheduler or stack.enter_context(distributed.LocalCluster(
+            n_workers=args.workers or os.cpu_count(), threads_per_worker=1, dashboard_address=None))
         try:
             _client = stack.enter_context(distributed.Client(address, timeout=CONNECT_S))
         except (OSError, ValueError) as error:
-            raise Refusal(
-                f"--scheduler {address}: {str(error) or 'nobody answers'}", NO_INPUT
-            ) from None
+            text = str(error) or "nobody answers"
+            raise Refusal(f"--scheduler {address}: {text}", NO_INPUT) from None
         try:
             yield
         finally:

@@ -36,57 +36,46 @@ class Shares:
         self.restart()
 
     def restart(self):
-        self.rows, self.bounds = [], None
+        self.rows, self.watched = [], None  # by name: column, edges, shares of the reference, bound
 
     def add(self, numbers, weight, now_us):
         """One flow; the alarms that it completes, as (name, PSI, bound)."""
-        self.rows.append((now_us, weight, *numbers))
-        if len(self.rows) < CHECK * (1 if self.bounds else CHECKS):
+        self.rows.append((*numbers, weight, now_us))
+        if len(self.rows) < CHECK * (CHECKS if self.watched is None else 1):
             return []
-        rows, self.rows = np.array(self.rows, float), []
-        if self.bounds is None:
-            self.take_reference(rows)
+        columns, self.rows = np.array(self.rows, float).T, []
+        if self.watched is None:
+            self.take_reference(columns)
             return []
-        found = [
-            (name, *self.psi(i, rows))
-            for i, name in enumerate(self.names)
-            if self.edges[i] is not None
-        ]
-        alarms = [alarm for alarm in found if alarm[1] > alarm[2]]
+        *numbers, weights, _ = columns
+        apart, alarms = 1 / effective(weights) + 1 / self.flows, []
+        for name, (i, edges, reference, bound) in self.watched.items():
+            found = psi(shares(numbers[i], weights, edges), reference)
+            if found > bound * apart:
+                alarms.append((name, found, bound * apart))
         if alarms:
             self.restart()
         return alarms
 
-    def take_reference(self, rows):
+    def take_reference(self, columns):
         from scipy.stats import chi2
 
-        hours = max(rows[-1, 0] - rows[0, 0], 1) / HOUR_US
-        chance = min(hours / CHECKS / self.hours / len(self.names), 0.5)  # of a check of one number
-        self.edges, self.reference, self.bounds = [], [], []
-        self.flows = effective(rows[:, 1])
-        for i in range(len(self.names)):
-            edges = edges_of(rows[:, 2 + i], rows[:, 1])
-            self.edges.append(edges)
-            whole = None if edges is None else shares(rows[:, 2 + i], rows[:, 1], edges)
-            self.reference.append(whole)
-            if edges is None:  # always the same
-                self.bounds.append(0.0)
+        *numbers, weights, times_us = columns
+        hours = max(times_us[-1] - times_us[0], 1) / HOUR_US
+        chance = min(hours / CHECKS / self.hours / len(numbers), 0.5)  # of a check of one number
+        self.flows, self.watched = effective(weights), {}
+        for i, name in enumerate(self.names):
+            edges = edges_of(numbers[i], weights)
+            if not len(edges):
                 continue
-            parts = np.split(rows, CHECKS)
-            apart = [
-                psi(shares(p[:, 2 + i], p[:, 1], edges), whole) * effective(p[:, 1]) for p in parts
-            ]
+            whole = shares(numbers[i], weights, edges)
+            parts = zip(np.split(numbers[i], CHECKS), np.split(weights, CHECKS))
+            apart = [psi(shares(part, own, edges), whole) * effective(own) for part, own in parts]
             # A part is in the reference, too, which takes 1 / CHECKS of its distance.
             factor = np.mean(apart) / len(edges) / (1 - 1 / CHECKS)
             error = math.sqrt(2 / len(edges) / CHECKS)
-            self.bounds.append(max(factor * (1 + ERRORS * error), 1) * chi2.isf(chance, len(edges)))
-
-    def psi(self, i, rows):
-        """PSI of a check, and its bound."""
-        now = shares(rows[:, 2 + i], rows[:, 1], self.edges[i])
-        return psi(now, self.reference[i]), self.bounds[i] * (
-            1 / effective(rows[:, 1]) + 1 / self.flows
-        )
+            bound = max(factor * (1 + ERRORS * error), 1) * chi2.isf(chance, len(edges))
+            self.watched[name] = i, edges, whole, float(bound)
 
 
 def effective(weights):
@@ -95,7 +84,8 @@ def effective(weights):
 
 
 def edges_of(values, weights):
-    """What begins the second and later bins, none too small; None if there is one bin only."""
+    """What begins the second and later bins, none of them small; empty if nearly all values are the
+    same."""
     unique, place = np.unique(values, return_inverse=True)
     share = np.bincount(place, weights) / weights.sum()
     edges, held, left = [], 0.0, 1.0
@@ -104,7 +94,7 @@ def edges_of(values, weights):
             edges.append(value)
             held = 0.0
         held, left = held + own, left - own
-    return np.array(edges) if edges else None
+    return np.array(edges)
 
 
 def shares(values, weights, edges):
@@ -127,13 +117,14 @@ class Loss:
     def restart(self):
         self.part, self.reference, self.bound, self.sum, self.began_us = [], [], None, 0.0, None
 
-    def add(self, loss, now_us):
+    def add(self, loss, weight, now_us):
         """One answer; the alarms that it completes, as (name, sum, bound)."""
         self.began_us = now_us if self.began_us is None else self.began_us
-        self.part.append(loss)
+        self.part.append((loss, weight))
         if len(self.part) < PART:
             return []
-        mean, self.part = float(np.mean(self.part)), []
+        losses, weights = zip(*self.part)
+        mean, self.part = float(np.average(losses, weights=weights)), []
         if self.bound is None:
             self.reference.append(mean)
             if len(self.reference) == PARTS:
@@ -177,19 +168,11 @@ class Drift:
     def add(self, sample, labels, now_us):
         """One flow; alarms as (name, value, bound).  KeyError, ValueError and the like if it is no
         sample."""
-        lengths, weight = (
-            [float(element[0]) for element in sample["elements"]],
-            float(sample.get("weight", 1)),
-        )
+        lengths = [float(element[0]) for element in sample["elements"]]
+        weight, size = float(sample.get("weight", 1)), sum(map(abs, lengths))
         known = float((sample.get("context") or {}).get("server_volume", 0))
-        numbers = (
-            sample["proto"],
-            sample["server_port"],
-            lengths[0],
-            lengths[-1],
-            sum(map(abs, lengths)),
-            known,
-        )
+        flow = sample["proto"], sample["server_port"]
+        numbers = *flow, lengths[0], lengths[-1], size, known
         output = sample.get("output")
         confidence = float(output["confidence"]) if output else 0.0
         if not (np.isfinite(numbers).all() and 0 <= confidence <= 1):
@@ -206,5 +189,5 @@ class Drift:
         if truth in labels:
             others = (1 - confidence) / max(len(labels) - 1, 1)
             true = confidence if truth == output["label"] else others
-            alarms += self.loss.add(-math.log(max(true, TRUE_MIN)), now_us)
+            alarms += self.loss.add(-math.log(max(true, TRUE_MIN)), weight, now_us)
         return alarms

@@ -95,10 +95,11 @@ def replayed_unit(how, capture, unit, folder):
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:
         raise Refusal(f"{program}: {error.strerror}", NO_INPUT) from None
+    last_line = (done.stderr.strip().splitlines() or [""])[-1]
     if not out.is_file() or done.returncode in (64, 66, 69, 70, 78):
-        raise Refusal(f"{shown}: fenxi replay: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
+        raise Refusal(f"{shown}: fenxi replay: {last_line or 'failed'}")
     if done.returncode:
-        table.note(f"{shown}: fenxi replay ended with {done.returncode}: {(done.stderr.strip().splitlines() or [''])[-1]}")
+        table.note(f"{shown}: fenxi replay ended with {done.returncode}: {last_line}")
     rows = {}
     add_records(rows, out, str(pathlib.Path(path).resolve()), unit)
     return rows

@@ -37,7 +37,7 @@ It needs the user of fenxi, or root. Bundles, the newest five, and status.json a
 def parser():
     made = Parser(
         prog="fenxi-tune", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=EPILOG,
-        description="Learn from the flows that a running fenxi samples, and offer it better models.")
+        description="Learn from the flows that a running fenxi samples; offer it better models.")
     add = made.add_argument
     add("--learn", required=True, metavar="SOCKET", help="learn.socket of fenxi")
     add("--control", required=True, metavar="SOCKET", help="control socket of fenxi")

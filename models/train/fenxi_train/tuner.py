@@ -1,4 +1,4 @@
-"""The three interfaces of LiteFlow (SIGCOMM 2022, section 4.1) that fenxi-tune drives, and a forest.
+"""The three interfaces of LiteFlow (SIGCOMM 2022, section 4.1), which fenxi-tune drives.
 
 A tuner is a class with `adapt`, `evaluate` and `freeze`.  It gets samples as arrays (Batch) and may
 use any framework to learn from them.  To tune a model of another kind, derive from Tuner and give
@@ -63,22 +63,6 @@ class Tuner(abc.ABC):
         model.toml."""
 
 
-@dataclasses.dataclass
-class Written:
-    """What bundle.write reads of a window."""
-
-    input: object
-    series: np.ndarray
-    context: np.ndarray
-    counts: np.ndarray
-    classes: np.ndarray
-    names: list
-    taxonomy: dict
-
-    def seen_context(self):
-        return self.context
-
-
 class Forest(Tuner):
     """A forest over a living window: at each depth the last `window` samples.  Every `adapt` grows
     it anew.  The stability is the log loss on the newest fifth of the window of a forest of the
@@ -88,24 +72,16 @@ class Forest(Tuner):
         super().__init__(like)
         missing = [name for name in like.input.features if name not in LEARNABLE]
         if missing:
-            raise Refusal(
-                f"{like.folder}: feature {', '.join(missing)}: samples do not hold it", USAGE
-            )
+            text = f"feature {', '.join(missing)}: samples do not hold it"
+            raise Refusal(f"{like.folder}: {text}", USAGE)
         self.size, self.seed = size, seed
         self.rows = {depth: collections.deque(maxlen=window) for depth in like.input.depths}
         self.window = self.forest = None
         self.loss = float("nan")
 
     def adapt(self, batch):
-        columns = (
-            batch.series,
-            batch.context,
-            batch.counts,
-            batch.began_us,
-            batch.weights,
-            batch.classes,
-        )
-        for row in zip(*columns):
+        asked = batch.series, batch.context, batch.counts, batch.began_us, batch.weights
+        for row in zip(*asked, batch.classes):
             self.rows[row[2]].append(row)
         rows = sorted((row for rows in self.rows.values() for row in rows), key=lambda row: row[3])
         if len(rows) < SAMPLES_MIN:
@@ -118,9 +94,8 @@ class Forest(Tuner):
     def evaluate(self, batch):
         input = self.like.input
         if self.forest is None:
-            return self.loss, np.full(
-                (len(batch.counts), len(self.like.labels)), np.nan, np.float32
-            )
+            shape = len(batch.counts), len(self.like.labels)
+            return self.loss, np.full(shape, np.nan, np.float32)
         by_count = calibrate.by_count(input.depths, self.temperatures, input.k)
         scores = self.forest.scores(batch.series, batch.context)
         return self.loss, softmax(scores / by_count[batch.counts][:, None]).astype(np.float32)
@@ -129,30 +104,12 @@ class Forest(Tuner):
         manifest, input, window = self.like.manifest, self.like.input, self.window
         by_count = calibrate.by_count(input.depths, self.temperatures, input.k)
         taxonomy = {label["name"]: label["taxonomy"] for label in manifest["labels"]}
-        flows = Written(
-            input,
-            window.series,
-            window.context,
-            window.counts,
-            window.classes,
-            self.like.labels,
-            taxonomy,
-        )
+        flows = volume.Flows(input, window.series, window.context, window.counts, window.classes,
+                             self.like.labels, taxonomy)
         model = forestgraph.model(self.forest, by_count, manifest["name"])
-        bundle.write(
-            folder,
-            manifest["name"],
-            version,
-            flows,
-            model,
-            self.like.confidences,
-            manifest.get("min_confidence", 0.0),
-            manifest.get("ports", []),
-            {},
-            contradiction=self.like.contradiction,
-            target=self.like.target,
-            learn=learn,
-        )
+        bundle.write(folder, manifest["name"], version, flows, model, self.like.confidences,
+                     manifest.get("min_confidence", 0.0), manifest.get("ports", []), {},
+                     contradiction=self.like.contradiction, target=self.like.target, learn=learn)
 
 
 class Flow:
@@ -162,9 +119,8 @@ class Flow:
 
     def __init__(self, like):
         if not like.target:
-            raise Refusal(
-                f"{like.folder}: its labels are no bands; a teacher is needed: --labels", USAGE
-            )
+            text = "its labels are no bands; a teacher is needed: --labels"
+            raise Refusal(f"{like.folder}: {text}", USAGE)
         self.labels = like.labels
 
     def refresh(self):
@@ -202,15 +158,12 @@ class Operator:
             if self.read_at == (now.st_mtime_ns, now.st_size):
                 return
             if now.st_size > LABELS_BYTES_MAX:
-                raise Refusal(
-                    f"{self.path}: more than {LABELS_BYTES_MAX >> 20} MiB; remove old labels"
-                )
+                raise Refusal(f"{self.path}: {now.st_size:,} bytes; remove old labels")
             with open(self.path, encoding="utf-8") as file:
                 found = dict(named(line) for line in file if line.strip())
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise Refusal(
-                f"{self.path}: {error}; a line is a JSON object with a flow and its label"
-            ) from None
+            text = f"{error}; a line is a JSON object with a flow and its label"
+            raise Refusal(f"{self.path}: {text}") from None
         self.read_at, self.by_flow = (now.st_mtime_ns, now.st_size), found
 
 
@@ -232,4 +185,5 @@ def batch_of(samples, teacher, like):
             rows.append((*volume.asked_of(sample, like.input), like.labels.index(label)))
         elif teacher.may_come_later:
             later.append(sample)
-    return Batch(like.input, *(np.array(column) for column in zip(*rows))) if rows else None, later
+    batch = Batch(like.input, *(np.array(column) for column in zip(*rows))) if rows else None
+    return batch, later

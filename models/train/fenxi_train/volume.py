@@ -216,7 +216,7 @@ def fit(samples, size=forest.Size(leaf=3, features=0.4), shares=EDGES, edges=Non
 
 @dataclasses.dataclass
 class Flows:
-    """What a bundle is written from."""
+    """What bundle.write reads of samples."""
 
     input: inputs.Input
     series: np.ndarray

@@ -421,7 +421,7 @@ def test_the_program_learns_offers_and_ends_when_told(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(program, env=environment, stderr=subprocess.PIPE, text=True) as running:
         assert offered.wait(120)
-        while not (tmp_path / "into/status.json").exists():
+        while "on trial" not in (tmp_path / "into/status.json").read_text():
             time.sleep(0.1)
         running.terminate()
         _, err = running.communicate(timeout=60)
