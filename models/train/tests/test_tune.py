@@ -326,6 +326,19 @@ def test_flows_that_were_cut_teach_nothing(service):
     assert made.rounds == 0 and not made.fresh and made.dropped == 7
 
 
+def test_drift_is_told_and_in_the_status(service):
+    made, _, said = service()
+    found = samples(80, 40, seed=2, depths=(3,))
+    for number, sample in enumerate(found):
+        sample["server_port"] = 443 if number % 3 and number < 2_800 else 8443
+        made.take(frame([sample], time_us=number * 1_000_000))
+    lines = [line for line in said.of(None) if line.startswith("drift: server_port ")]
+    status = json.loads((made.into / "status.json").read_text())
+    alarms = [alarm for alarm in status["alarms"] if alarm["what"] == "server_port"]
+    assert len(lines) == len(alarms) == 1 and alarms[0]["value"] > alarms[0]["bound"]
+    assert 2_800_000_000 <= alarms[0]["time_us"] < 3_200_000_000
+
+
 def test_classes_are_learned_from_an_operators_labels(service, tmp_path):
     """Labels come after the flows; a label that the model does not have teaches nothing."""
     labels = tmp_path / "labels.jsonl"
