@@ -6,6 +6,7 @@ a scheduler have fenxi-train installed and reach the program and the captures by
 """
 
 import contextlib
+import logging
 import os
 
 from .errors import NO_INPUT, USAGE, Refusal
@@ -38,7 +39,8 @@ def workers(args):
         raise Refusal("Dask is not installed: pip install 'fenxi-train[dask]'", USAGE) from None
     with contextlib.ExitStack() as stack:
         address = args.scheduler or stack.enter_context(distributed.LocalCluster(
-            n_workers=args.workers or os.cpu_count(), threads_per_worker=1, dashboard_address=None))
+            n_workers=args.workers or os.cpu_count(), threads_per_worker=1, dashboard_address=None,
+            silence_logs=logging.CRITICAL))  # a Refusal says what failed
         try:
             _client = stack.enter_context(distributed.Client(address, timeout=CONNECT_S))
         except (OSError, ValueError) as error:
