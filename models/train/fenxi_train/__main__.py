@@ -1,4 +1,4 @@
-"""python -m fenxi_train"""
+"""python -m fenxi_train, and the entry points of the package."""
 
 import os
 
@@ -13,6 +13,12 @@ def main():
     from . import cli
 
     sys.exit(cli.main(sys.argv[1:]))
+
+
+def tune():
+    from . import tune
+
+    sys.exit(tune.main(sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -129,9 +129,10 @@ def ranges_keys(text):
 
 
 def manifest(name, version, flows, digest, confidences, min_confidence, ports, precision="fp32",
-             midstream=False, hosts=None, contradiction=None, ranges=None, target=None):
+             midstream=False, hosts=None, contradiction=None, ranges=None, target=None, learn=None):
     """The text of model.toml; `ranges` is the text of the file with the ranges of its channels, `target`
-    ("volume", "duration" or "rate", edges) says what the names of `flows` are bands of."""
+    ("volume", "duration" or "rate", edges) says what the names of `flows` are bands of, `learn` how
+    fenxi-tune came to it."""
     input = flows.input
     lines = [
         "# Written by fenxi-train; see CARD.md.",
@@ -178,11 +179,13 @@ def manifest(name, version, flows, digest, confidences, min_confidence, ports, p
         of, edges = target
         lines += ["# The labels are bands of this, behind the packet that decides.", "[target]",
                   f"of = {quoted(of)}", f"edges = {[int(edge) for edge in edges]}", ""]
+    if learn:
+        lines += ["[learn]", *(f"{key} = {value}" for key, value in learn.items()), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def write(folder, name, version, flows, model, confidences, min_confidence, ports, files, precision="fp32", hosts=None, contradiction=None,
-          target=None):
+          target=None, learn=None):
     """The bundle of a model given as bytes; `files` are further texts by name.  It appears whole or not at all."""
     folder = new_folder(folder)
     made = pathlib.Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
@@ -192,7 +195,8 @@ def write(folder, name, version, flows, model, confidences, min_confidence, port
         (made / "model.onnx").write_bytes(model)
         digest = hashlib.sha256(model).hexdigest()
         text = manifest(name, version, flows, digest, confidences, min_confidence, ports, precision, hosts=hosts,
-                        contradiction=contradiction, ranges=files.get(RANGES), target=target)
+                        contradiction=contradiction, ranges=files.get(RANGES), target=target,
+                        learn=learn)
         (made / "model.toml").write_text(text)
         series, context = golden_inputs(flows)
         flat = np.concatenate([series.reshape(len(series), -1), context], axis=1)

@@ -14,12 +14,17 @@ SURE_FLOWS_MIN = 20  # fewer sure flows say nothing of a precision
 FIRST_FLOWS = (1, 5, 20)  # of a host
 
 
-def temperature(scores, classes):
+def log_loss(probabilities, classes, weights=None):
+    """The mean of -log of the true class's probability."""
+    true = probabilities[np.arange(len(classes)), classes]
+    return float(np.average(-np.log(true + 1e-12), weights=weights))
+
+
+def temperature(scores, classes, weights=None):
     """The divisor of the scores under which the true classes are likeliest."""
     if not len(scores):
         return 1.0
-    rows = np.arange(len(scores))
-    loss = [-np.log(softmax(scores / t)[rows, classes] + 1e-12).mean() for t in TEMPERATURES]
+    loss = [log_loss(softmax(scores / t), classes, weights) for t in TEMPERATURES]
     return float(round(TEMPERATURES[int(np.argmin(loss))], 4))
 
 

@@ -6,7 +6,7 @@ import pathlib
 import shlex
 import sys
 
-from . import inputs
+from . import cluster, inputs
 from .errors import USAGE, Refusal
 
 SPLITS = ("capture", "host", "day", "label-day", "source", "flow")
@@ -16,7 +16,8 @@ class Parser(argparse.ArgumentParser):
     """argparse that ends with the code of sysexits.h."""
 
     def error(self, message):
-        print(f"fenxi-train: {message}; fenxi-train --help lists the options", file=sys.stderr)
+        program = self.prog.split()[0]
+        print(f"{program}: {message}; {program} --help lists the options", file=sys.stderr)
         sys.exit(USAGE)
 
 
@@ -74,6 +75,7 @@ def parser():
     p.add_argument("--fenxi", default=None, metavar="PROGRAM", help="the program (target/release/fenxi, or the installed one)")
     p.add_argument("--unit", choices=inputs.UNITS, default="data", help="unit of the series in records that do not say it (data); captures give both")
     p.add_argument("--config", default=None, metavar="FILE", help="configuration for the replay")
+    cluster.options(p)
 
     p = commands.add_parser("label", help="give the flows of a table their labels")
     p.add_argument("table", metavar="TABLE")
@@ -143,6 +145,7 @@ def parser():
     p.add_argument("--also-split-by", choices=SPLITS, default=None, help="score by a second split, too")
     p.add_argument("--limits", default="", metavar="TEXT", help="last words of the card, or @FILE")
     p.add_argument("--about", default="", metavar="TEXT", help="first paragraph of the card, or @FILE")
+    cluster.options(p)
 
     p = commands.add_parser("card", help="print the card of a bundle, and check its model")
     p.add_argument("bundle", metavar="DIR")
@@ -296,7 +299,9 @@ def fit(args):
 
     out, about = bundle.new_folder(args.out), text_of(args.about)
     flows, options = flows_and_options(args)
-    fit.run(flows, options, args.split_by, out, args.name or out.name, args.model_version, args.shown, about)
+    with cluster.workers(args):
+        fit.run(flows, options, args.split_by, out, args.name or out.name, args.model_version,
+                args.shown, about)
     for folder in filter(None, (out, options.int8)):
         print(f"{folder}: written; fenxi model check {folder}")
 
@@ -386,7 +391,8 @@ def main(arguments):
         if args.command == "series":
             from . import series
 
-            return series.run(args) or 0
+            with cluster.workers(args):
+                return series.run(args) or 0
         if args.command == "label":
             from . import label
 

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 
 from . import (
-    baselines, bundle, calibrate, card, data, ensemble, forest, forestgraph, graph, groups, heldout,
-    hosts, int8, integers, leftout, metrics, ports, ranges, table, unfamiliar,
+    baselines, bundle, calibrate, card, cluster, data, ensemble, forest, forestgraph, graph, groups,
+    heldout, hosts, int8, integers, leftout, metrics, ports, ranges, table, unfamiliar,
 )
 from .errors import Refusal
 from .network import Shape, softmax
@@ -92,6 +92,12 @@ def trained(flows, options, seed=None):
     )
 
 
+def trained_without(given, test):
+    """An ensemble for all flows but these, bool [flows]."""
+    flows, options = given
+    return trained(flows.take(np.where(~test)[0]), options)
+
+
 def form(made, temperatures, name):
     """The ONNX model of what was trained."""
     if made.form == "forest":
@@ -104,11 +110,9 @@ def held_out(flows, folds, options, context=None, each=None):
     the rows of its training and of its held-out flows."""
     context = flows.seen_context() if context is None else context
     made = {d: np.zeros((len(flows.classes), len(flows.names)), np.float32) for d in flows.input.depths}
-    for fold in sorted(set(folds)):
-        test = folds == fold
-        if not (flows.counts[~test] >= flows.input.depths[0]).any():
-            continue
-        net = trained(flows.take(np.where(~test)[0]), options)
+    long = flows.counts >= flows.input.depths[0]
+    tests = [folds == fold for fold in sorted(set(folds)) if long[folds != fold].any()]
+    for test, net in zip(tests, cluster.mapped(trained_without, (flows, options), tests)):
         for depth in flows.input.depths:
             made[depth][test] = net.scores(flows.input.cut(flows.series[test], depth), context[test])
         if each:

@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import tempfile
 
-from . import collector, table
+from . import cluster, collector, table
 from .errors import CANNOT_CREATE, NO_INPUT, USAGE, Refusal, in_line
 from .inputs import K_MAX
 
@@ -52,11 +52,10 @@ def run(args):
             captures.append(path)
     rows = list(recorded.values())
     if captures:
-        program = program_of(args.fenxi)
-        with tempfile.TemporaryDirectory(prefix="fenxi-train.") as folder:
-            bundles = [collector.write(pathlib.Path(folder) / unit, unit) for unit in ("packet", "data")]
-            for path in captures:
-                rows += replayed(program, path, bundles, folder, args.config)
+        config = args.config and str(pathlib.Path(args.config).absolute())
+        absolute = [(path, str(pathlib.Path(path).absolute())) for path in captures]
+        for found in cluster.mapped(replayed, (program_of(args.fenxi), config), absolute):
+            rows += found
     if not rows:
         raise Refusal(f"{', '.join(args.inputs)}: no TCP or UDP flow with a series; records have it with records.series or --series")
     columns = [c for c in COLUMNS if any(c in row for row in rows)]
@@ -75,28 +74,35 @@ def program_of(given):
     return installed
 
 
-def replayed(program, path, bundles, folder, config):
-    """The rows of one capture, of both units."""
-    by_flow, capture = {}, str(pathlib.Path(path).resolve())
-    for bundle in bundles:
-        out = pathlib.Path(folder) / f"{bundle.name}.jsonl"
-        command = [program, "replay", "--series", "--flows", str(out), "--model", str(bundle), str(path)]
-        if config:
-            command[2:2] = ["--config", str(config)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True)
-        except OSError as error:
-            raise Refusal(f"{program}: {error.strerror}", NO_INPUT) from None
-        if not out.is_file() or done.returncode in (64, 66, 69, 70, 78):
-            raise Refusal(f"{path}: fenxi replay: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
-        if done.returncode:
-            table.note(f"{path}: fenxi replay ended with {done.returncode}: {(done.stderr.strip().splitlines() or [''])[-1]}")
-        rows = {}
-        add_records(rows, out, capture, bundle.name)
-        for key, row in rows.items():
-            by_flow.setdefault(key, {}).update(row)
-        out.unlink()
-    return list(by_flow.values())
+def replayed(how, capture):
+    """The rows of one capture, of both units; `how` is the program and its configuration, `capture`
+    its path as given and from the root."""
+    with tempfile.TemporaryDirectory(prefix="fenxi-train.") as folder:
+        by_flow = {}
+        for unit in ("packet", "data"):
+            for key, row in replayed_unit(how, capture, unit, pathlib.Path(folder)).items():
+                by_flow.setdefault(key, {}).update(row)
+        return list(by_flow.values())
+
+
+def replayed_unit(how, capture, unit, folder):
+    (program, config), (shown, path), out = how, capture, folder / f"{unit}.jsonl"
+    bundle = collector.write(folder / unit, unit)
+    command = [program, "replay", "--series", "--flows", str(out), "--model", str(bundle), path]
+    if config:
+        command[2:2] = ["--config", config]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        raise Refusal(f"{program}: {error.strerror}", NO_INPUT) from None
+    last_line = (done.stderr.strip().splitlines() or [""])[-1]
+    if not out.is_file() or done.returncode in (64, 66, 69, 70, 78):
+        raise Refusal(f"{shown}: fenxi replay: {last_line or 'failed'}")
+    if done.returncode:
+        table.note(f"{shown}: fenxi replay ended with {done.returncode}: {last_line}")
+    rows = {}
+    add_records(rows, out, str(pathlib.Path(path).resolve()), unit)
+    return rows
 
 
 def add_records(rows, path, capture, unit):

@@ -37,22 +37,28 @@ BYTES_MAX = 2**52
 
 
 @dataclasses.dataclass
-class Samples:
-    """Samples as arrays, in order of time."""
+class Asked:
+    """What was asked about flows as arrays, in order of time."""
 
     input: inputs.Input
     series: np.ndarray  # float32 [samples, features, k]
     context: np.ndarray  # float32 [samples, numbers]
     counts: np.ndarray  # elements: the depth asked
     began_us: np.ndarray
-    to_come: np.ndarray  # bytes after the depth
     weights: np.ndarray
-    captures: np.ndarray
-    volume: np.ndarray  # server_volume, with which the table of servers ranks
 
     def take(self, rows):
         names = [f.name for f in dataclasses.fields(self) if f.name != "input"]
         return dataclasses.replace(self, **{name: getattr(self, name)[rows] for name in names})
+
+
+@dataclasses.dataclass
+class Samples(Asked):
+    """With the truth."""
+
+    to_come: np.ndarray  # bytes after the depth
+    captures: np.ndarray
+    volume: np.ndarray  # server_volume, with which the table of servers ranks
 
 
 @dataclasses.dataclass
@@ -110,29 +116,42 @@ def row(line, path, number, input):
     """One sample, in the order of the fields of Samples, or None if it was asked at another depth."""
     try:
         given = json.loads(line)
-        elements = given["elements"]
-        if len(elements) not in input.depths:
-            return None
-        series = np.zeros((2, input.k), np.float32)
-        lengths, times = np.array(elements, np.float64).reshape(-1, 2).T
-        series[0, : len(lengths)] = np.clip(lengths, -inputs.LENGTH_MAX, inputs.LENGTH_MAX)
-        series[1, : len(times)] = np.clip(np.diff(times, prepend=times[0]), 0, inputs.TIME_MAX)
-        known = {**given.get("context", {}), "protocol": given["proto"],
-                 "server_port": given["server_port"]}
-        context = np.array([known[name] for name in input.context], np.float32)
-        began_us = int(given["began_us"])
-        to_come, weight = float(given["truth"]["bytes_to_come"]), float(given.get("weight", 1))
-        volume = float(known.get("server_volume", 0))
-        capture = str(given.get("capture", f"hour {began_us // HOUR_US}"))
+        asked = asked_of(given, input)
+        to_come = float(given["truth"]["bytes_to_come"])
+        capture = str(given.get("capture", f"hour {int(given['began_us']) // HOUR_US}"))
+        volume = float(given.get("context", {}).get("server_volume", 0))
+        if not (0 <= to_come <= BYTES_MAX and np.isfinite(volume)):
+            raise ValueError("bytes_to_come or server_volume is out of range")
     except KeyError as error:
         raise in_line(path, number, f"no {error.args[0]}") from None
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise in_line(path, number, f"no sample: {error}") from None
-    if not (np.isfinite(series).all() and np.isfinite([*context, volume]).all()):
-        raise in_line(path, number, "a number is missing or not finite")
-    if not (0 <= to_come <= BYTES_MAX and 0 < weight <= BYTES_MAX and 0 <= began_us < 2**63):
-        raise in_line(path, number, "bytes_to_come, weight or began_us is out of range")
-    return series, context, len(elements), began_us, to_come, weight, capture, volume
+    return asked and (*asked, to_come, capture, volume)
+
+
+def asked_of(given, input):
+    """What was asked about one flow, in the order of the fields of Asked, or None if it was asked
+    at another depth; KeyError, ValueError and the like if `given` is no sample."""
+    elements = given["elements"]
+    if len(elements) not in input.depths:
+        return None
+    lengths, times = np.array(elements, np.float64).reshape(-1, 2).T
+    channels = {
+        "signed_length": np.clip(lengths, -inputs.LENGTH_MAX, inputs.LENGTH_MAX),
+        "inter_arrival_us": np.clip(np.diff(times, prepend=times[0]), 0, inputs.TIME_MAX),
+    }
+    series = np.zeros((len(input.features), input.k), np.float32)
+    for channel, feature in enumerate(input.features):
+        series[channel, : len(elements)] = channels[feature]
+    known = {**(given.get("context") or {}), "protocol": given["proto"],
+             "server_port": given["server_port"]}
+    context = np.array([known[name] for name in input.context], np.float32)
+    began_us, weight = int(given["began_us"]), float(given.get("weight", 1))
+    if not (np.isfinite(series).all() and np.isfinite(context).all()):
+        raise ValueError("a number is missing or not finite")
+    if not (0 < weight <= BYTES_MAX and 0 <= began_us < 2**63):
+        raise ValueError("weight or began_us is out of range")
+    return series, context, len(elements), began_us, weight
 
 
 def edges_of(samples, shares):
@@ -154,50 +173,58 @@ def bands_of(samples, edges):
     return np.searchsorted(edges, samples.to_come, side="right")
 
 
-def grown(samples, edges, size, seed):
-    """A forest whose classes are the bands."""
+def grown(asked, classes, count, size, seed):
+    """A forest that tells `count` classes apart."""
     from sklearn.ensemble import RandomForestClassifier
 
     made = RandomForestClassifier(size.trees, max_features=size.features, min_samples_leaf=size.leaf,
                                   max_samples=DRAWN, random_state=seed)
-    made.fit(forest.numbers(samples.series, samples.context), bands_of(samples, edges), samples.weights)
-    trees = [forest.of_scikit(e.tree_, made.classes_, len(edges) + 1) for e in made.estimators_]
-    return forest.Forest(samples.input, trees, len(edges) + 1)
+    made.fit(forest.numbers(asked.series, asked.context), classes, asked.weights)
+    trees = [forest.of_scikit(e.tree_, made.classes_, count) for e in made.estimators_]
+    return forest.Forest(asked.input, trees, count)
+
+
+def grown_in_time(asked, classes, count, size, seed):
+    """A forest of all, the temperature of each depth, and the mean log loss.  Temperatures and loss
+    are measured on the newest by a forest of the others, as the model will meet flows newer than
+    all that it knows."""
+    cut = int(len(classes) * (1 - NEWEST))
+    older, newer, newer_classes = asked.take(np.s_[:cut]), asked.take(np.s_[cut:]), classes[cut:]
+    scores = grown(older, classes[:cut], count, size, seed).scores(newer.series, newer.context)
+    temperatures = []
+    for depth in asked.input.depths:
+        own = newer.counts == depth
+        t = calibrate.temperature(scores[own], newer_classes[own], newer.weights[own])
+        temperatures.append(t)
+    by_count = calibrate.by_count(asked.input.depths, temperatures, asked.input.k)
+    loss = calibrate.log_loss(softmax(scores / by_count[newer.counts][:, None]), newer_classes,
+                              newer.weights)
+    return grown(asked, classes, count, size, seed), temperatures, loss
 
 
 def fit(samples, size=forest.Size(leaf=3, features=0.4), shares=EDGES, edges=None, seed=1):
-    """A model of these samples.  Temperatures are measured on the newest of them by a forest of the
-    others, as the model will meet flows newer than all that it knows."""
+    """A model of these samples."""
     edges = edges_of(samples, shares) if edges is None else np.asarray(edges, float)
-    bands, cut = bands_of(samples, edges), int(len(samples.counts) * (1 - NEWEST))
-    older, newer = samples.take(np.arange(cut)), samples.take(np.arange(cut, len(bands)))
-    scores = grown(older, edges, size, seed).scores(newer.series, newer.context)
-    temperatures = [
-        calibrate.temperature(scores[newer.counts == depth], bands[cut:][newer.counts == depth])
-        for depth in samples.input.depths
-    ]
-    ends = np.concatenate([[0], edges])
-    means = ends.copy()  # of a band without samples
+    bands = bands_of(samples, edges)
+    made, temperatures, _ = grown_in_time(samples, bands, len(edges) + 1, size, seed)
+    means = np.concatenate([[0], edges])  # of a band without samples: where it begins
     for band in np.unique(bands):
         own = bands == band
         means[band] = np.average(samples.to_come[own], weights=samples.weights[own])
-    return Model(grown(samples, edges, size, seed), edges, means, temperatures)
+    return Model(made, edges, means, temperatures)
 
 
 @dataclasses.dataclass
 class Flows:
-    """What a bundle is written from."""
+    """What bundle.write reads of samples."""
 
     input: inputs.Input
     series: np.ndarray
     context: np.ndarray
     counts: np.ndarray
     classes: np.ndarray
-    names: tuple = BANDS
-
-    @property
-    def taxonomy(self):
-        return dict.fromkeys(self.names, "volume")
+    names: tuple
+    taxonomy: dict
 
     def seen_context(self):
         return self.context
@@ -207,7 +234,9 @@ def write(folder, name, version, samples, model):
     """The bundle of a model."""
     input = samples.input
     by_count = calibrate.by_count(input.depths, model.temperatures, input.k)
-    flows = Flows(input, samples.series, samples.context, samples.counts, bands_of(samples, model.edges))
+    bands = bands_of(samples, model.edges)
+    flows = Flows(input, samples.series, samples.context, samples.counts, bands, BANDS,
+                  dict.fromkeys(BANDS, "volume"))
     target = ("volume", [int(edge) for edge in model.edges])
     bundle.write(folder, name, version, flows, forestgraph.model(model.forest, by_count, name),
                  [0.0] * len(input.depths), 0.0, [], {}, target=target)

@@ -1,0 +1,254 @@
+"""fenxi-tune: learns on from what fenxi samples, and offers it better models.
+
+Every few seconds is a round: the model that the last round made is evaluated, offered if its
+stability has settled, and learns the samples that came since.  fenxi judges an offer itself; this
+service may be killed, hang or lie, and fenxi goes on.
+"""
+
+import argparse
+import collections
+import json
+import math
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import time
+
+from . import bundle, calibrate, drift, tuner, volume, wire
+from .cli import Parser, positive, share
+from .errors import CANNOT_CREATE, Refusal
+
+NEW_MIN = 100  # samples of a round
+KEPT = 5  # bundles
+OFFERED_MAX = 200  # contents that are not offered again
+ALARMS_MAX = 20  # in the status
+FOLDERS = "model-" + 8 * "[0-9]"
+STATUS = "status.json"
+
+
+EPILOG = """\
+It needs the user of fenxi, or root. Bundles, the newest five, and status.json are in the folder of
+--into. Labels (--labels) are lines of JSON, a flow as in flow records and its label:
+  {"first": "2026-11-27T09:00:00.123456Z", "proto": 6, "dst_port": 443, "label": "video"}"""
+
+
+def parser():
+    made = Parser(
+        prog="fenxi-tune", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=EPILOG,
+        description="Learn from the flows that a running fenxi samples; offer it better models.")
+    add = made.add_argument
+    add("--learn", required=True, metavar="SOCKET", help="learn.socket of fenxi")
+    add("--control", required=True, metavar="SOCKET", help="control socket of fenxi")
+    add("--task", required=True, help="task whose model learns")
+    add("--like", required=True, metavar="BUNDLE",
+        help="the task's bundle: inputs, labels and target of new ones")
+    add("--into", required=True, metavar="DIR", help="folder for bundles; made if missing")
+    add("--labels", metavar="FILE.jsonl",
+        help="labels that an operator gave, for a model whose labels are no bands")
+    add("--window", type=positive, default=20_000, metavar="N",
+        help="flows to learn from, the newest (20000)")
+    add("--every", type=positive, default=30, metavar="SECONDS",
+        help="time between two rounds (30)")
+    add("--rounds", type=positive, default=3, metavar="N",
+        help="rounds that must agree before an offer (3)")
+    add("--range", type=share, default=0.05, metavar="SHARE",
+        help="how far the loss of these rounds may lie apart, as a share of it (0.05)")
+    add("--false-alarm-hours", type=positive, default=168, metavar="HOURS",
+        help="mean time between two false alarms of drift (168)")
+    return made
+
+
+class Service:
+    """Rounds of one tuner; `offer` sends a bundle to fenxi."""
+
+    def __init__(self, args, made, teacher, offer, say):
+        self.args, self.tuner, self.teacher = args, made, teacher
+        self.offer_to, self.say = offer, say
+        self.into = pathlib.Path(args.into)
+        self.fresh = collections.deque(maxlen=args.window * len(made.like.input.depths))
+        self.losses = collections.deque(maxlen=args.rounds)
+        self.drift = drift.Drift(args.false_alarm_hours)
+        self.rounds = self.strange = self.dropped = self.until_us = 0
+        self.why_strange = None
+        self.new_loss = None  # of the samples of the last round, before they were learned
+        before = read_status(self.into)
+        self.number, self.answer = before["number"], ""
+        self.offered = collections.deque(before["offered"], OFFERED_MAX)
+        self.alarms = collections.deque(before["alarms"], ALARMS_MAX)
+
+    def run(self, frames, clock=time.monotonic):
+        """Works until the frames end."""
+        due = clock() + self.args.every
+        for frame in frames:
+            self.take(frame)
+            if clock() >= due:
+                self.round()
+                due = clock() + self.args.every
+
+    def take(self, frame):
+        """Keeps the samples of a frame for the next round, and looks for drift."""
+        like, now_us = self.tuner.like, count(frame, "time_us")
+        self.dropped += count(frame, "dropped")
+        for sample in frame["samples"]:
+            try:
+                self.take_sample(sample, like, now_us)
+            except (LookupError, ValueError, TypeError, AttributeError, OverflowError) as error:
+                self.strange += 1
+                what = f"no {error.args[0]}" if isinstance(error, KeyError) else error
+                self.why_strange = self.why_strange or f"samples are left out, such as one: {what}"
+
+    def take_sample(self, sample, like, now_us):
+        if sample["task"] != self.args.task or not volume.asked_of(sample, like.input):
+            return
+        label, alarms = self.teacher.label(sample), []
+        if len(sample["elements"]) == like.input.depths[0]:  # of each flow once
+            alarms = self.drift.add(sample, like.labels, now_us)
+        if label in like.labels or self.teacher.may_come_later:
+            self.fresh.append(sample)
+        for what, value, bound in alarms:
+            self.say(None, f"drift: {what} {value:.3f}, bound {bound:.3f}")
+            self.alarms.append({"time_us": now_us, "what": what, "value": value, "bound": bound})
+        if alarms:
+            self.write_status()
+
+    def round(self):
+        """Evaluates, offers, learns."""
+        self.say("samples", self.why_strange)
+        self.why_strange = None
+        try:
+            self.teacher.refresh()
+            self.say("labels", None)
+        except Refusal as refusal:
+            self.say("labels", str(refusal))
+        batch, later = tuner.batch_of(self.fresh, self.teacher, self.tuner.like)
+        if batch is None or len(batch.counts) < NEW_MIN:
+            return
+        self.fresh.clear()
+        self.fresh.extend(later)
+        self.rounds += 1
+        stability, outputs = self.tuner.evaluate(batch)
+        if math.isfinite(stability):
+            self.losses.append(stability)
+            self.new_loss = calibrate.log_loss(outputs, batch.classes, batch.weights)
+        if self.spread() <= self.args.range:
+            self.offer()
+        self.tuner.adapt(batch)
+        self.until_us = max(self.until_us, int(batch.began_us.max()))
+        self.write_status()
+
+    def spread(self):
+        """By which share of itself the stability has moved over the last rounds; infinite if they
+        are too few."""
+        found = self.losses
+        if len(found) < self.args.rounds:
+            return math.inf
+        return (max(found) - min(found)) / max(abs(sum(found)) / len(found), 1e-9)
+
+    def offer(self):
+        """Writes the model and offers it, unless the same one was offered before."""
+        like, number = self.tuner.like, self.number + 1
+        folder = self.into / f"model-{number:08}"
+        try:
+            learn = {"stability": round(self.spread(), 6), "until_us": self.until_us}
+            self.tuner.freeze(folder, f"{like.manifest['version']}+{number}", learn)
+            digest = bundle.read(folder).manifest["sha256"]
+        except (Refusal, OSError) as error:
+            self.say("disk", f"no bundle: {error}; learns on")
+            return
+        self.say("disk", None)
+        self.number = number
+        if digest in self.offered:
+            shutil.rmtree(folder, ignore_errors=True)
+            return
+        try:
+            code, self.answer = self.offer_to(folder.resolve(), self.args.task)
+        except wire.Broken as error:
+            self.say("offer", f"not offered: {error}")
+            shutil.rmtree(folder, ignore_errors=True)
+            return
+        self.offered.append(digest)
+        self.losses.clear()
+        self.say(None, f"{folder}: {'offered' if code == 200 else 'refused'}: {self.answer}")
+        self.tidy()
+
+    def tidy(self):
+        """Removes all bundles but the newest."""
+        for folder in sorted(self.into.glob(FOLDERS))[:-KEPT]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def write_status(self):
+        found = {
+            "task": self.args.task, "rounds": self.rounds, "number": self.number,
+            "losses": list(self.losses), "new_loss": self.new_loss, "dropped": self.dropped,
+            "left_out": self.strange, "answer": self.answer,
+            "alarms": list(self.alarms), "offered": list(self.offered),
+        }
+        try:
+            part = self.into / f".{STATUS}"
+            part.write_text(json.dumps(found) + "\n")
+            part.replace(self.into / STATUS)
+            self.say("status", None)
+        except OSError as error:
+            self.say("status", f"{self.into / STATUS}: {wire.reason(error)}; learns on")
+
+
+def read_status(into):
+    """What the service before this one knew."""
+    known = {"number": 0, "offered": [], "alarms": []}
+    try:
+        found = json.loads((into / STATUS).read_text())
+        known |= {key: found[key] for key in known if type(found[key]) is type(known[key])}
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    made = [int(folder.name[-8:]) for folder in into.glob(FOLDERS)]
+    return known | {"number": max([known["number"], *made])}
+
+
+def count(frame, key):
+    found = frame.get(key)
+    return found if isinstance(found, int) and 0 <= found < 2**63 else 0
+
+
+def speaker():
+    """Prints lines; of a subject only when it has changed, so that what lasts is told once."""
+    last = {}
+
+    def say(subject, text):
+        if text and (subject is None or last.get(subject) != text):
+            print(f"fenxi-tune: {text}", file=sys.stderr, flush=True)
+        last[subject] = text
+
+    return say
+
+
+def run(args):
+    like = bundle.read(args.like)
+    teacher = tuner.Operator(like, args.labels) if args.labels else tuner.Flow(like)
+    into = pathlib.Path(args.into)
+    try:
+        into.mkdir(exist_ok=True)
+    except OSError as error:
+        raise Refusal(f"{into}: {wire.reason(error)}", CANNOT_CREATE) from None
+    say = speaker()
+
+    def offer(folder, task):
+        request = {"command": "model_offer", "dir": str(folder), "task": task}
+        return wire.asked(args.control, request)
+
+    os.nice(19)  # what learns must not disturb what forwards
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    service = Service(args, tuner.Forest(like, args.window), teacher, offer, say)
+    service.run(wire.frames(args.learn, say))
+
+
+def main(arguments):
+    args = parser().parse_args(arguments)
+    try:
+        run(args)
+    except Refusal as refusal:
+        print(f"fenxi-tune: {refusal}", file=sys.stderr)
+        return refusal.code
+    except KeyboardInterrupt:
+        return 0
