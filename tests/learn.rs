@@ -201,7 +201,7 @@ fn a_reader_that_hangs_loses_frames_and_others_and_fenxi_go_on() {
     let lost = |live: &Live| count(live, "fenxi_learn_samples_total", "outcome=\"lost\"");
     let began = Instant::now();
     while lost(&live) == 0.0 {
-        assert!(began.elapsed() < PATIENCE, "no reader is too slow");
+        assert!(began.elapsed() < 3 * PATIENCE, "no reader is too slow");
         generate(&lab, 6000);
     }
     // It reads at last, and is told.
