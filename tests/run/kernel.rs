@@ -116,10 +116,10 @@ fn trees_in_the_kernel_give_the_answers_of_the_engine() {
     assert!(same > by_all.len() * 9 / 10, "{same} of {}", by_all.len());
 }
 
-/// The flows that a model labelled, each with its label and depth: those of the engine's answers to
-/// the series in their records.
+/// The flows that a model labelled, each with its label and depth, which the engine's answers to
+/// the series in the records give, too.
 fn answered(records: &Path, bundle: &Bundle) -> BTreeMap<String, (String, u64)> {
-    // Of the kernel's fixed point, and of the records' four decimals.
+    // The kernel's fixed point, and the records' four decimals.
     const TOLERANCE: f32 = 1.0 / 16_384.0 + 0.00005;
     let network = Network::compile(&bundle.read_model().unwrap(), bundle.ranges()).unwrap();
     let mut scratch = network.scratch();

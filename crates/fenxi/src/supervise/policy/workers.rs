@@ -33,7 +33,7 @@ impl Workers {
     /// Gives all workers new settings and rules, waits until they use them, and drops the old ones.
     ///
     /// # Errors
-    /// The run ends; no memory for the first rules, or the kernel's program would mark against them.
+    /// The run ends; no memory for the first rules; or the kernel would mark against them.
     pub fn update(
         &mut self,
         settings: Option<&flowmgr::Settings>,
@@ -44,9 +44,10 @@ impl Workers {
             return Ok(());
         }
         if rules.is_some() && !self.have_rules && self.kernel_marks {
-            let why = "the kernel marks connections by labels alone (io.capture = \"kernel\"): name \
-                the rules in policy.rules, and restart fenxi";
-            return Err(Error::Config(why.to_owned()).into());
+            let why = "the kernel marks connections by labels alone (io.capture = \"kernel\"); \
+                name the rules in policy.rules, and restart fenxi"
+                .to_owned();
+            return Err(Error::Config(why).into());
         }
         if rules.is_some() {
             self.wait_for_turn(run_ended)?;

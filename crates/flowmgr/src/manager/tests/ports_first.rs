@@ -374,7 +374,7 @@ fn a_task_that_comes_after_another_is_asked_at_its_depths_alone() {
     let (mut bench, _consumers) = behind_another(config);
     bench.begin(4);
     let depths = bench.manager.counters().depths.iter();
-    // The ports' depth comes behind that of the other task.
+    // The second one is the ports'.
     assert_eq!(depths.map(|it| it.series_emitted).collect::<Vec<_>>(), [1, 0, 1, 1]);
 }
 
