@@ -141,7 +141,7 @@ const MARKS: Marks =
 /// The object with its maps; with its calls as they are in the file, unless it `is_linked`.
 fn load(marks: &Marks, is_linked: bool) -> Ebpf {
     let types = Btf::from_sys_fs().unwrap();
-    let linked = link(OBJECT, Some(&types)).unwrap();
+    let linked = if is_linked { link(OBJECT, Some(&types)).unwrap() } else { OBJECT.to_vec() };
     EbpfLoader::new()
         .btf(Some(&types))
         .override_global("marks_connections", &u32::from(is_linked), true)
