@@ -167,7 +167,7 @@ impl Feeder {
             self.held_count.fetch_add(1, Ordering::Relaxed);
             self.held.lock().unwrap_or_else(PoisonError::into_inner).push(*sample);
         } else if self.readers.has_readers() {
-            self.strata.push(sample);
+            self.strata.push(*sample);
         }
     }
 
