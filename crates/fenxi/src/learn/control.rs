@@ -167,7 +167,7 @@ impl Feeder {
             self.held_count.fetch_add(1, Ordering::Relaxed);
             self.held.with(|held| held.push(*sample));
         } else if self.readers.has_readers() {
-            self.strata.push(sample);
+            self.strata.push(*sample);
         }
     }
 

@@ -62,7 +62,7 @@ struct Truth<'a> {
 }
 
 /// What all readers get of a frame.
-pub fn text(time_us: i64, samples: &[(Box<Sample>, &TaskNames, f64)]) -> Vec<u8> {
+pub fn text(time_us: i64, samples: &[(Sample, &TaskNames, f64)]) -> Vec<u8> {
     let samples = samples.iter().map(|(sample, names, weight)| line(sample, names, *weight));
     let text = serde_json::to_vec(&Frame { time_us, samples: samples.collect() });
     // Numbers, names and lists, which JSON has; `before` opens the object.
@@ -206,7 +206,7 @@ pub mod tests {
         let names = &names()[0];
         let mut cut = Sample { answer: None, is_cut: true, ..sample() };
         cut.series.set_local(&[12.0, 11.5, 20.0, 3.0, 31.5]);
-        let samples = [(Box::new(sample()), names, 3.5), (Box::new(cut), names, 1.0)];
+        let samples = [(sample(), names, 3.5), (cut, names, 1.0)];
         let frame = read(12, &text(9, &samples));
         assert_eq!(
             (&frame["version"], &frame["dropped"], &frame["time_us"]),

@@ -25,12 +25,12 @@ pub struct Strata {
 /// 1985). LiteFlow overwrites a random one each time, so early ones fade.
 #[derive(Default)]
 struct Reservoir {
-    kept: Vec<Box<Sample>>,
+    kept: Vec<Sample>,
     seen: usize,
 }
 
 impl Reservoir {
-    fn push(&mut self, sample: Box<Sample>, most: usize, random: &mut u64) {
+    fn push(&mut self, sample: Sample, most: usize, random: &mut u64) {
         self.seen += 1;
         if self.kept.len() < most {
             self.kept.push(sample);
@@ -59,7 +59,7 @@ impl Strata {
         }
     }
 
-    pub fn push(&mut self, sample: Box<Sample>) {
+    pub fn push(&mut self, sample: Sample) {
         let Some(names) = self.tasks.get(sample.task.index()) else { return };
         let band = match &names.target {
             Some(_) if sample.is_cut => None,
@@ -77,7 +77,7 @@ impl Strata {
 
     /// The samples of the interval, each with its task's names and how many it stands for. The next
     /// interval begins.
-    pub fn take(&mut self) -> Vec<(Box<Sample>, &TaskNames, f64)> {
+    pub fn take(&mut self) -> Vec<(Sample, &TaskNames, f64)> {
         let mut taken = Vec::new();
         for (names, reservoirs) in self.tasks.iter().zip(&mut self.by_task) {
             for Reservoir { kept, seen } in reservoirs.iter_mut().map(std::mem::take) {
@@ -96,8 +96,8 @@ mod tests {
     use super::super::frame::tests::{names, sample};
     use super::*;
 
-    fn with_bytes(flow_id: u64, bytes: u64) -> Box<Sample> {
-        Box::new(Sample { flow_id, came: Came { bytes, us: 7 }, ..sample() })
+    fn with_bytes(flow_id: u64, bytes: u64) -> Sample {
+        Sample { flow_id, came: Came { bytes, us: 7 }, ..sample() }
     }
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
         for _ in 0..rounds {
             (0..seen).for_each(|flow_id| strata.push(with_bytes(flow_id, 10)));
             (0..5).for_each(|flow_id| strata.push(with_bytes(seen + flow_id, 1 << 20)));
-            strata.push(Box::new(Sample { is_cut: true, ..*with_bytes(9999, 10) }));
+            strata.push(Sample { is_cut: true, ..with_bytes(9999, 10) });
             let taken = strata.take();
             let weights = |of: f64| taken.iter().filter(|(.., weight)| *weight == of).count();
             assert_eq!((weights(1.0), weights(seen as f64 / KEPT_MAX as f64)), (6, KEPT_MAX));
@@ -134,7 +134,7 @@ mod tests {
             let (most, places) = (strata.most, strata.by_task.iter().map(Vec::len).sum::<usize>());
             for (task, names) in tasks.iter().enumerate() {
                 for class in 0..names.classes.len() * (most + 1) {
-                    strata.push(Box::new(frame::tests::largest(task, class, names)));
+                    strata.push(frame::tests::largest(task, class, names));
                 }
             }
             let taken = strata.take();
