@@ -169,7 +169,7 @@ def parser():
                    help="further columns for rows with the same capture and flow")
 
     p = commands.add_parser("volume", help="train a model of what flows will weigh, from samples with their truth")
-    p.add_argument("samples", nargs="+", metavar="SAMPLES.jsonl")
+    p.add_argument("samples", nargs="*", metavar="SAMPLES.jsonl")
     what = p.add_mutually_exclusive_group(required=True)
     what.add_argument("--out", metavar="DIR", help="folder to create; an existing one is refused")
     what.add_argument("--evaluate", action="store_true", help="score models in order of time instead")
@@ -178,6 +178,8 @@ def parser():
     p.add_argument("--depths", type=whole_numbers, default=(3, 5, 10), help="depths to learn, rising (3,5,10)")
     p.add_argument("--edges", type=shares, default=None,
                    help="three shares of the flows at which bands begin (0.75,0.95,0.99)")
+    p.add_argument("--blank", type=whole_numbers, default=None, metavar="BYTES,BYTES,BYTES",
+                   help="a model that knows nothing yet, with bands that begin at these bytes to come, for fenxi-tune to teach; no samples")
     p.add_argument("--newest", type=positive, default=None, metavar="N",
                    help="learn from the newest samples only")
     p.add_argument("--no-servers", action="store_true",
@@ -360,16 +362,23 @@ def train_volume(args):
     shares_below = args.edges or volume.EDGES
     if len(shares_below) != len(volume.EDGES) or list(shares_below) != sorted(set(shares_below)):
         raise Refusal(f"--edges: give {len(volume.EDGES)} rising shares such as 0.75,0.95,0.99", USAGE)
+    if bool(args.samples) == bool(args.blank):
+        raise Refusal("give samples, or --blank and none", USAGE)
+    if args.blank and (args.evaluate or len(args.blank) != len(volume.EDGES)
+                       or list(args.blank) != sorted({0, *args.blank} - {0})):
+        raise Refusal(f"--blank: give {len(volume.EDGES)} rising numbers of bytes, and --out", USAGE)
     out = args.out and bundle.new_folder(args.out)
-    samples = volume.read(args.samples, volume.input_of(args.depths, not args.no_servers), args.newest)
+    input = volume.input_of(args.depths, not args.no_servers)
+    samples = volume.blank(input, args.blank) if args.blank else volume.read(args.samples, input, args.newest)
     size = forest.Size(trees=args.trees, leaf=args.leaf, features=0.4)
     if args.evaluate:
         for line in walkforward.report(samples, size, shares_below, args):
             print(line, flush=True)
         return
-    made = volume.fit(samples, size, shares_below, seed=args.seed)
+    made = volume.fit(samples, size, shares_below, args.blank, args.seed)
     volume.write(out, args.name or out.name, args.model_version, samples, made)
-    print(f"{out}: written, from {len(samples.counts):,} samples; {made.forest.description}")
+    of = "knows nothing yet" if args.blank else f"from {len(samples.counts):,} samples"
+    print(f"{out}: written, {of}; {made.forest.description}")
 
 
 def show_cascade(args):

@@ -112,6 +112,18 @@ def read(paths, input, newest=None):
     return Samples(input, *columns)
 
 
+def blank(input, edges):
+    """Samples that look alike and are of all bands, most of the lowest: a model of them knows
+    nothing yet, and says the lowest."""
+    counts = np.repeat(input.depths, SAMPLES_MIN)
+    to_come = np.resize(np.array([0, *edges], float), len(counts))
+    zeros = np.zeros(len(counts), np.int64)
+    series = np.zeros((len(counts), len(input.features), input.k), np.float32)
+    context = np.zeros((len(counts), len(input.context)), np.float32)
+    weights = np.where(to_come == 0, 2.0, 1.0)
+    return Samples(input, series, context, counts, zeros, weights, to_come, zeros, zeros + 0.0)
+
+
 def row(line, path, number, input):
     """One sample, in the order of the fields of Samples, or None if it was asked at another depth."""
     try:

@@ -87,6 +87,15 @@ def test_without_servers_nothing_local_is_read(fenxi_train, table_of_samples, tm
     assert made["context"] == ["protocol", "server_port"]
 
 
+def test_a_blank_model_says_the_lowest_band_of_all(fenxi_train, table_of_samples, tmp_path):
+    assert fenxi_train("volume", "--blank", "10000,100000,1000000", "--out", tmp_path / "b")[0] == 0
+    made = bundle.read(tmp_path / "b")
+    assert check.problems(made) == [] and made.target == ("volume", [10_000, 100_000, 1_000_000])
+    read = volume.read([table_of_samples], made.input)
+    found = runtime.run_all(made.session(), read.series, read.context)
+    assert (found.argmax(axis=1) == 0).all() and found.max() < 0.5
+
+
 def test_scores_in_order_of_time(fenxi_train, table_of_samples):
     code, out, err = fenxi_train("volume", table_of_samples, "--evaluate", "--depths", "3", "--first", "5", "--every", "3", "--marked", "0.2")
     assert code == 0, err
@@ -138,6 +147,8 @@ def test_refusals_of_volume(fenxi_train, table_of_samples, table, tmp_path):
     for arguments, code, text in (
         (("volume", few, "--out", tmp_path / "b"), 65, "give 100 or more"),
         (("volume", table_of_samples, "--out", tmp_path / "b", "--edges", "0.9,0.5,0.99"), 64, "--edges: give 3 rising shares"),
+        (("volume", "--out", tmp_path / "b"), 64, "give samples, or --blank"),
+        (("volume", "--blank", "3,2,1", "--out", tmp_path / "b"), 64, "--blank: give 3 rising numbers"),
         (("volume", tmp_path / "none", "--out", tmp_path / "b"), 66, "none"),
         (("fit", table, "--out", tmp_path / "b", "--context", "server_volume"), 64, "volume learns from it"),
     ):
