@@ -1,15 +1,34 @@
-//! Causes of aya's errors.
+//! Programs and maps of an object, and causes of aya's errors.
 
 use std::error::Error;
 use std::io;
 
-use aya::EbpfError;
-use aya::programs::ProgramError;
+use aya::maps::Map;
+use aya::programs::{ProgramError, SchedClassifier};
+use aya::{Ebpf, EbpfError};
 
 type Cause<'a> = &'a (dyn Error + 'static);
 
 fn causes(error: Cause<'_>) -> impl Iterator<Item = Cause<'_>> {
     std::iter::successors(Some(error), |&error| error.source())
+}
+
+/// Loads a program into the kernel, unless it is loaded.
+pub(crate) fn load_program<'a>(
+    ebpf: &'a mut Ebpf,
+    name: &str,
+) -> Result<&'a mut SchedClassifier, Box<dyn Error>> {
+    let program = ebpf.program_mut(name).ok_or("the object lacks a program")?;
+    let program: &mut SchedClassifier = program.try_into()?;
+    match program.load() {
+        Ok(()) | Err(ProgramError::AlreadyLoaded) => Ok(program),
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(crate) fn take(ebpf: &mut Ebpf, name: &str) -> Result<Map, Box<dyn Error>> {
+    let missing = || format!("the object has no map {name}");
+    Ok(ebpf.take_map(name).ok_or_else(missing)?)
 }
 
 /// The system's error number in an error or its causes.

@@ -16,7 +16,7 @@ use aya::programs::tc::{
 use aya::programs::{ProgramFd, TcAttachType};
 use aya::{Ebpf, EbpfLoader};
 
-use super::program::{load_program, take};
+use crate::ebpf::{load_program, take};
 use crate::interface::Interface;
 
 /// Built from `bpf/clsact.c` by `make bpf`.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use aya::maps::{ArrayOfMaps, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::tc::{SchedClassifierLinkId, TcAttachOptions};
-use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType};
+use aya::programs::{LinkOrder, TcAttachType};
 use aya::{Btf, Ebpf, EbpfLoader, Pod};
 use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
 
@@ -17,7 +17,7 @@ use super::kfunc;
 use super::labels::{Constants, set_ports};
 use super::layout::{Counters, WAYS, WORKERS_MAX, ticks};
 use super::table::Table;
-use crate::ebpf::{errno, load_error};
+use crate::ebpf::{errno, load_error, load_program, take};
 use crate::error::OpenError;
 use crate::interface::{ETHERNET, Interface};
 use crate::settings::{Direction, FirstPackets, PortSettings};
@@ -178,24 +178,6 @@ fn load_object(
     })
 }
 
-/// Loads a program into the kernel, unless it is loaded.
-pub fn load_program<'a>(
-    ebpf: &'a mut Ebpf,
-    name: &str,
-) -> Result<&'a mut SchedClassifier, Box<dyn Error>> {
-    let program = ebpf.program_mut(name).ok_or("the object lacks a program")?;
-    let program: &mut SchedClassifier = program.try_into()?;
-    match program.load() {
-        Ok(()) | Err(ProgramError::AlreadyLoaded) => Ok(program),
-        Err(error) => Err(error.into()),
-    }
-}
-
-pub fn take(ebpf: &mut Ebpf, name: &str) -> Result<Map, Box<dyn Error>> {
-    let missing = || format!("the object has no map {name}");
-    Ok(ebpf.take_map(name).ok_or_else(missing)?)
-}
-
 /// Creates the ring of a worker and registers it with the program.
 fn add_ring(
     ebpf: &mut Ebpf,
@@ -276,7 +258,8 @@ impl Program {
 impl Program {
     /// Number of the program for what comes in.
     pub fn id(&self) -> u32 {
-        let program: &SchedClassifier = self.ebpf.program(IN).unwrap().try_into().unwrap();
+        let program: &aya::programs::SchedClassifier =
+            self.ebpf.program(IN).unwrap().try_into().unwrap();
         program.info().unwrap().id()
     }
 
