@@ -8,8 +8,8 @@ usage: traffic.py serve
 link. START_NS is the time of the first hour, in ns since the epoch.
 
 A flow of TCP is a request, an answer's head in a packet of its own, and its body. In the *old*
-place the longest requests ask for downloads. In the *new* place the shortest do, and pages that
-need cookies have the longest ones.
+place the longest requests ask for downloads. In the *new* place the shortest do, some requests for
+pages are as long as those for downloads were, and pages weigh more.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ import time
 SEED = 1
 PORT = 443
 HOURS_IN_OLD = 2
-PAGES_PER_S, DOWNLOADS_PER_S, CALLS = 90, 0.7, 3
+PAGES_PER_S, DOWNLOADS_PER_S, CALLS = 110, 0.6, 3  # three quarters of the link
 PATIENCE_S = 20  # for downloads that the last hour began
 ASKED = struct.Struct("!III")  # bytes of request, head and body
 
@@ -35,25 +35,21 @@ STAMP = struct.Struct("!qi")  # ns since the epoch, hour
 SO_TIMESTAMPNS = 35  # Python has no name for it
 LOST_MS = 1000.0
 
-# Lengths of requests, and of bodies, from and to.
-LIGHT, HEAVY = (500, 4_000), (3_000, 10_000)
-DOWNLOAD = (1_000_000, 4_000_000)
-KINDS = {
-    "old": {"light": ((550, 700), LIGHT), "heavy": ((300, 450), HEAVY),
-            "download": ((800, 1000), DOWNLOAD)},
-    "new": {"light": ((300, 450), LIGHT), "heavy": ((550, 1000), HEAVY),
-            "download": ((150, 250), DOWNLOAD)},
-}
-HEAD = (250, 400)
+# Bytes, from and to.
+HEAD, LIGHT, HEAVY, DOWNLOAD = (250, 400), (500, 2_500), (3_000, 8_000), (1_000_000, 3_000_000)
+# Bytes of requests for pages and for downloads, and the share of pages that are light.
+PLACES = {"old": ((300, 700), (800, 1000), 0.6), "new": ((300, 850), (150, 250), 0.3)}
 
 
 def place_of(hour):
     return "old" if hour < HOURS_IN_OLD else "new"
 
 
-def flow_of(chance, place, kind):
+def flow_of(chance, place, is_download):
     """Bytes of request, head and body."""
-    request, body = KINDS[place][kind]
+    of_pages, of_downloads, light = PLACES[place]
+    body = DOWNLOAD if is_download else LIGHT if chance.random() < light else HEAVY
+    request = of_downloads if is_download else of_pages
     return chance.randint(*request), chance.randint(*HEAD), chance.randint(*body)
 
 
@@ -63,8 +59,7 @@ def plan(hours, hour_s):
     for per_s, is_download in ((PAGES_PER_S, False), (DOWNLOADS_PER_S, True)):
         for number in range(round(hours * hour_s * per_s)):
             at = (number + chance.random()) / per_s
-            kind = "download" if is_download else chance.choice(("light", "heavy"))
-            flow = flow_of(chance, place_of(int(at / hour_s)), kind)
+            flow = flow_of(chance, place_of(int(at / hour_s)), is_download)
             found.append((at, is_download, flow))
     servers = chance.sample(range(1, 1 << 17), len(found))
     base = int.from_bytes(socket.inet_aton("198.18.0.0"))
@@ -78,8 +73,7 @@ def samples(count):
     share = DOWNLOADS_PER_S / (PAGES_PER_S + DOWNLOADS_PER_S)
     for number in range(count):
         is_download = int((number + 1) * share) > int(number * share)
-        kind = "download" if is_download else chance.choice(("light", "heavy"))
-        request, head, body = flow_of(chance, "old", kind)
+        request, head, body = flow_of(chance, "old", is_download)
         first = min(body, 1448)
         gaps = [int(10 ** chance.uniform(2, 4.7)) for _ in range(2)]
         elements = [[request + 52, 0], [-head - 52, gaps[0]], [-first - 52, sum(gaps)]]
