@@ -62,8 +62,8 @@ def plan(hours, hour_s):
             flow = flow_of(chance, place_of(int(at / hour_s)), is_download)
             found.append((at, is_download, flow))
     servers = chance.sample(range(1, 1 << 17), len(found))
-    base = int.from_bytes(socket.inet_aton("198.18.0.0"))
-    names = [socket.inet_ntoa((base + server).to_bytes(4)) for server in servers]
+    base = int.from_bytes(socket.inet_aton("198.18.0.0"), "big")
+    names = [socket.inet_ntoa((base + server).to_bytes(4, "big")) for server in servers]
     return sorted((*flow[:2], name, flow[2]) for flow, name in zip(found, names))
 
 
