@@ -1,4 +1,4 @@
-"""Draws two figures over the hours, one above the other: delay of calls, time that downloads took."""
+"""Draws two figures over the hours: delay of calls, and time that downloads took."""
 
 COLOURS = {"none": "#888888", "bytes": "#e6a000", "static": "#cc4444", "learning": "#0072b2"}
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 260, 56, 90, 34, 40
