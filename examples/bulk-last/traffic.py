@@ -25,7 +25,7 @@ import time
 SEED = 1
 PORT = 443
 HOURS_IN_OLD = 2
-PAGES_PER_S, DOWNLOADS_PER_S, CALLS = 110, 0.9, 3  # three quarters of the link
+PAGES_PER_S, DOWNLOADS_PER_S, CALLS = 110, 1.5, 3  # three quarters of the link
 PATIENCE_S = 20  # for downloads that the last hour began
 ASKED = struct.Struct("!III")  # bytes of request, head and body
 
@@ -36,7 +36,7 @@ SO_TIMESTAMPNS = 35  # Python has no name for it
 LOST_MS = 1000.0
 
 # Bytes, from and to.
-HEAD, LIGHT, HEAVY, DOWNLOAD = (250, 400), (500, 2_500), (3_000, 8_000), (800_000, 2_000_000)
+HEAD, LIGHT, HEAVY, DOWNLOAD = (250, 400), (500, 2_500), (3_000, 8_000), (500_000, 1_200_000)
 # Bytes of requests for pages and for downloads, and the share of pages that are light.
 PLACES = {"old": ((300, 700), (800, 1000), 0.6), "new": ((300, 850), (150, 250), 0.3)}
 
