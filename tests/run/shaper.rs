@@ -328,3 +328,36 @@ fn the_shaper_refuses_what_it_does_not_know() {
     assert_eq!(shaper(&lab, "down out"), (0, String::new()));
     assert_down(&lab);
 }
+
+/// `examples/bulk-last`, for two short hours: calls wait less once the counter puts downloads last.
+#[test]
+fn the_example_of_bulk_shapes_and_measures() {
+    // It has a lab of its own.
+    let tools = ["tc", "nft", "ethtool", "python3"];
+    if Lab::new("bulk", &["probe"], &tools).is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut script = Command::new(common::root().join("examples/bulk-last/try"));
+    script.arg(common::programs::fenxi()).args([
+        "--ways",
+        "none,bytes",
+        "--hours",
+        "2",
+        "--hour-s",
+        "3",
+    ]);
+    let output = script.arg("--into").arg(dir.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let hours = common::json_lines(&dir.path().join("hours.jsonl"));
+    let p95 = |way: &str| {
+        let own = hours.iter().filter(|hour| hour["way"] == way);
+        own.map(|hour| hour["p95_ms"].as_f64().unwrap()).fold(0.0, f64::max)
+    };
+    assert_eq!(hours.len(), 4, "{hours:?}");
+    assert!(hours.iter().all(|hour| hour["downloads"].as_u64() > Some(0)), "{hours:?}");
+    assert!(2.0 * p95("bytes") < p95("none"), "{hours:?}");
+    let plot = fs::read_to_string(dir.path().join("hours.svg")).unwrap();
+    assert!(plot.starts_with("<svg ") && plot.contains(">bytes</text>"), "{plot}");
+}
