@@ -22,6 +22,7 @@ from .errors import CANNOT_CREATE, Refusal
 
 NEW_MIN = 100  # samples of a round
 KEPT = 5  # bundles
+BY_CHANCE = 1.96 * math.sqrt(2)  # standard errors between two of the same mean; 5 % lie further apart
 OFFERED_MAX = 200  # contents that are not offered again
 ALARMS_MAX = 20  # in the status
 FOLDERS = "model-" + 8 * "[0-9]"
@@ -139,12 +140,13 @@ class Service:
         self.write_status()
 
     def spread(self):
-        """By which share of itself the stability has moved over the last rounds; infinite if they
-        are too few."""
+        """By which share of itself the stability has moved over the last rounds, beyond what chance
+        explains; infinite if they are too few."""
         found = self.losses
         if len(found) < self.args.rounds:
             return math.inf
-        return (max(found) - min(found)) / max(abs(sum(found)) / len(found), 1e-9)
+        moved = max(found) - min(found) - BY_CHANCE * self.tuner.error
+        return max(moved, 0.0) / max(abs(sum(found)) / len(found), 1e-9)
 
     def offer(self):
         """Writes the model and offers it, unless the same one was offered before."""
