@@ -16,7 +16,8 @@ if ! ip netns add "$space" 2>/dev/null; then
     exit 0
 fi
 work=$(mktemp -d "${TMPDIR:-/tmp}/fenxi-tune.XXXXXX")
-trap 'ip netns del "$space"; rm -rf "$work"' EXIT INT TERM
+trap 'ip netns del "$space"; rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
 ip netns exec "$space" sh -c '
     sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
     ip link add dev a type veth peer name b && ip link set dev a up && ip link set dev b up'
