@@ -173,7 +173,8 @@ def score(flows):
 
 def write_bad(work, early):
     """A model that takes large flows for small ones, and half a model."""
-    samples, edges = volume.read([early], volume.input_of(DEPTHS)), bundle.read(work / "static").target[1]
+    samples = volume.read([early], volume.input_of(DEPTHS))
+    edges = bundle.read(work / "static").target[1]
     falling = np.sort(samples.to_come)[::-1]
     samples.to_come = falling[np.argsort(np.argsort(samples.to_come))]
     volume.write(work / "permuted", "volume", "1.1.0", samples, volume.fit(samples, edges=edges))

@@ -22,7 +22,7 @@ from .errors import CANNOT_CREATE, Refusal
 
 NEW_MIN = 100  # samples of a round
 KEPT = 5  # bundles
-BY_CHANCE = 1.96 * math.sqrt(2)  # standard errors between two of the same mean; 5 % lie further apart
+BY_CHANCE = 1.96 * math.sqrt(2)  # standard errors: 5 % of pairs of one mean lie further apart
 OFFERED_MAX = 200  # contents that are not offered again
 ALARMS_MAX = 20  # in the status
 FOLDERS = "model-" + 8 * "[0-9]"
