@@ -31,7 +31,7 @@ STATUS = "status.json"
 
 EPILOG = """\
 It needs the user of fenxi, or root. Bundles that fenxi took, the newest five, and status.json are
-in the folder of --into. Labels (--labels) are lines of JSON, a flow as in flow records and its label:
+in the folder of --into. Labels (--labels) are lines of JSON, a flow as in records and its label:
   {"first": "2026-11-27T09:00:00.123456Z", "proto": 6, "dst_port": 443, "label": "video"}"""
 
 
