@@ -133,6 +133,7 @@ train-test: fenxi train-package ## the trainer's tests, and its tutorial from ca
 	@target/train-installed/bin/pip install --quiet --disable-pip-version-check --no-index --find-links target/train-package fenxi-train
 	TRAIN=target/train-installed/bin/fenxi-train tests/train/walk.sh
 	TRAIN=target/train-installed/bin/fenxi-train tests/train/devices.sh
+	PYTHON=target/train-installed/bin/python tests/train/tune.sh
 
 .PHONY: systemd-test
 systemd-test: fenxi ## the units under a booted systemd, in a container; needs root, systemd-nspawn, debootstrap

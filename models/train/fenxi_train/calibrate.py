@@ -16,8 +16,11 @@ FIRST_FLOWS = (1, 5, 20)  # of a host
 
 def log_loss(probabilities, classes, weights=None):
     """The mean of -log of the true class's probability."""
-    true = probabilities[np.arange(len(classes)), classes]
-    return float(np.average(-np.log(true + 1e-12), weights=weights))
+    return float(np.average(log_losses(probabilities, classes), weights=weights))
+
+
+def log_losses(probabilities, classes):
+    return -np.log(probabilities[np.arange(len(classes)), classes] + 1e-12)
 
 
 def temperature(scores, classes, weights=None):

@@ -22,6 +22,7 @@ from .errors import CANNOT_CREATE, Refusal
 
 NEW_MIN = 100  # samples of a round
 KEPT = 5  # bundles
+BY_CHANCE = 1.96 * math.sqrt(2)  # standard errors: 5 % of pairs of one mean lie further apart
 OFFERED_MAX = 200  # contents that are not offered again
 ALARMS_MAX = 20  # in the status
 FOLDERS = "model-" + 8 * "[0-9]"
@@ -29,8 +30,8 @@ STATUS = "status.json"
 
 
 EPILOG = """\
-It needs the user of fenxi, or root. Bundles, the newest five, and status.json are in the folder of
---into. Labels (--labels) are lines of JSON, a flow as in flow records and its label:
+It needs the user of fenxi, or root. Bundles that fenxi took, the newest five, and status.json are
+in the folder of --into. Labels (--labels) are lines of JSON, a flow as in records and its label:
   {"first": "2026-11-27T09:00:00.123456Z", "proto": 6, "dst_port": 443, "label": "video"}"""
 
 
@@ -139,12 +140,13 @@ class Service:
         self.write_status()
 
     def spread(self):
-        """By which share of itself the stability has moved over the last rounds; infinite if they
-        are too few."""
+        """By which share of itself the stability has moved over the last rounds, beyond what chance
+        explains; infinite if they are too few."""
         found = self.losses
         if len(found) < self.args.rounds:
             return math.inf
-        return (max(found) - min(found)) / max(abs(sum(found)) / len(found), 1e-9)
+        moved = max(found) - min(found) - BY_CHANCE * self.tuner.error
+        return max(moved, 0.0) / max(abs(sum(found)) / len(found), 1e-9)
 
     def offer(self):
         """Writes the model and offers it, unless the same one was offered before."""
@@ -171,6 +173,8 @@ class Service:
         self.offered.append(digest)
         self.losses.clear()
         self.say(None, f"{folder}: {'offered' if code == 200 else 'refused'}: {self.answer}")
+        if code != 200:  # or it would push out those in use
+            shutil.rmtree(folder, ignore_errors=True)
         self.tidy()
 
     def tidy(self):

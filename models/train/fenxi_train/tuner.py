@@ -42,6 +42,8 @@ class Tuner(abc.ABC):
     """A model that learns on.  `like` is the bundle that it starts from.  What it writes has the
     same inputs, labels and target, or fenxi refuses it."""
 
+    error = 0.0  # standard error of the stability, if it is a mean over samples
+
     def __init__(self, like):
         self.like = like
 
@@ -87,7 +89,7 @@ class Forest(Tuner):
         if len(rows) < SAMPLES_MIN:
             return
         self.window = Batch(self.like.input, *(np.array(column) for column in zip(*rows)))
-        self.forest, self.temperatures, self.loss = volume.grown_in_time(
+        self.forest, self.temperatures, (self.loss, self.error) = volume.grown_in_time(
             self.window, self.window.classes, len(self.like.labels), self.size, self.seed
         )
 

@@ -197,9 +197,9 @@ def grown(asked, classes, count, size, seed):
 
 
 def grown_in_time(asked, classes, count, size, seed):
-    """A forest of all, the temperature of each depth, and the mean log loss.  Temperatures and loss
-    are measured on the newest by a forest of the others, as the model will meet flows newer than
-    all that it knows."""
+    """A forest of all, the temperature of each depth, and the mean log loss with its standard error.
+    Temperatures and loss are measured on the newest by a forest of the others, as the model will
+    meet flows newer than all that it knows."""
     cut = int(len(classes) * (1 - NEWEST))
     older, newer, newer_classes = asked.take(np.s_[:cut]), asked.take(np.s_[cut:]), classes[cut:]
     scores = grown(older, classes[:cut], count, size, seed).scores(newer.series, newer.context)
@@ -209,9 +209,11 @@ def grown_in_time(asked, classes, count, size, seed):
         t = calibrate.temperature(scores[own], newer_classes[own], newer.weights[own])
         temperatures.append(t)
     by_count = calibrate.by_count(asked.input.depths, temperatures, asked.input.k)
-    loss = calibrate.log_loss(softmax(scores / by_count[newer.counts][:, None]), newer_classes,
-                              newer.weights)
-    return grown(asked, classes, count, size, seed), temperatures, loss
+    probabilities = softmax(scores / by_count[newer.counts][:, None])
+    losses, weights = calibrate.log_losses(probabilities, newer_classes), newer.weights
+    loss = float(np.average(losses, weights=weights))
+    error = float(np.linalg.norm(weights * (losses - loss)) / weights.sum())
+    return grown(asked, classes, count, size, seed), temperatures, (loss, error)
 
 
 def fit(samples, size=forest.Size(leaf=3, features=0.4), shares=EDGES, edges=None, seed=1):

@@ -237,6 +237,8 @@ def test_a_refusal_is_told_and_learning_goes_on(service):
     lines = said.of(None)
     assert "refused: not better than the counter" in lines[0] and "offered: on trial" in lines[1]
     assert said.of("offer") == ["not offered: gone"]
+    kept = sorted(folder.name for folder in made.into.glob("model-*"))
+    assert kept == [name for name, _ in offers][2:], "neither is kept"
     assert len(made.offered) == len(offers) - 1, "what was not received may be offered again"
 
 
@@ -252,6 +254,16 @@ def test_the_same_content_is_never_offered_twice(service, monkeypatch):
     work(again, found, 4)
     assert last == len(offers) == 2 and again.number > 2, "not by the next service either"
     assert len(list(made.into.glob("model-*"))) == 2
+
+
+def test_a_stability_that_moves_by_chance_has_settled(service):
+    made, _, _ = service()
+    made.losses.extend([0.40, 0.47])
+    assert made.spread() > 0.15
+    made.tuner.error = 0.03
+    assert made.spread() == 0
+    made.losses.append(0.70)
+    assert made.spread() > 0.2
 
 
 def test_five_bundles_are_kept(service):

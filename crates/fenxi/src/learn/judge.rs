@@ -34,7 +34,7 @@ pub const FLOWS_MIN: usize = 100;
 const SUM_TOLERANCE: f32 = 0.05;
 
 /// A candidate may take this many times as long for a series as the model in use.
-const TIMES_MAX: f64 = 2.0;
+pub const TIMES_MAX: f64 = 2.0;
 
 /// α of LiteFlow §3.3, with outputs from 0 to 1. The paper wants the *least* difference over the
 /// batch above α. Two models that agree on one flow of thousands, which all do that know some flows
