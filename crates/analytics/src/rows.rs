@@ -16,7 +16,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Of a series that wants its first answer.
+    /// The row for a series that no device has seen yet.
     pub fn new(ring_input: usize, slot: &Slot) -> Row {
         Row {
             ring_input,

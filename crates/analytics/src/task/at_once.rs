@@ -38,8 +38,9 @@ pub(super) struct Times {
 
 impl Task {
     /// The label of a series: `given` if its model was asked elsewhere, or from the first device of
-    /// the model that the flow began with, which takes a single row and works inside [`accel::Device::submit`]. `clock` is the
-    /// clock of [`Slot::emitted_ns`]. Counters know of it after [`Task::count_answers`].
+    /// the model that the flow began with ([`super::kept`]), which takes a single row and works
+    /// inside [`accel::Device::submit`]. `clock` is the clock of [`Slot::emitted_ns`]. Counters
+    /// know of it after [`Task::count_answers`].
     pub fn answer(
         &mut self,
         asked: &Slot,
@@ -72,10 +73,14 @@ impl Task {
         };
         let dispatch = self.swaps.dispatch_of(role, &mut self.dispatch);
         let slot = dispatch.and_then(|dispatch| dispatch.device_slots.first_mut());
-        let Some(slot) = slot.filter(|slot| slot.is_free() && is_its_model(slot)) else {
-            counters.shed_no_device += 1;
+        let Some(slot) = slot.filter(|slot| is_its_model(slot)) else {
+            counters.not_asked += 1;
             return Label::Unlabelled;
         };
+        if !slot.is_free() {
+            counters.shed_no_device += 1;
+            return Label::Unlabelled;
+        }
         let is_timed = self.times.untimed == 0;
         let began_ns = if is_timed { clock() } else { asked.emitted_ns };
         let (input, _) = slot.fill(ONE.size);

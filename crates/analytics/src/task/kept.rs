@@ -2,16 +2,16 @@
 //!
 //! After a swap the task keeps the model before until the next swap. It answers
 //!
-//! * the series that waited at the commit, whose flows it may have answered at another depth;
-//! * those of flows that it has answered, or is about to answer, at a lesser depth.
+//! * series that waited at the commit, because it may have answered their flows at another depth;
+//! * series of flows that it has answered, or is about to answer, at a lesser depth.
 //!
 //! They are the retries of a [`Dispatch`] of its own: fired as soon as one of its devices is free,
 //! whatever the policy, and without the cache. All other series are for the model in use.
 //!
 //! A flow whose model has gone, two swaps ago, gets no further answer: those that it has decide.
 //!
-//! A flow's model is found in its label words. Only its task writes answers there, and all series
-//! of a flow come down one ring in their order, so a series needs a look at the lesser depths only.
+//! A flow's model is found in its label words. Only its task writes answers there, and a flow's
+//! series come down one ring in their order, so a look at the lesser depths is enough.
 
 use super::rings::Rings;
 use super::swap::Swaps;
@@ -47,7 +47,7 @@ pub(super) enum Lesser {
 }
 
 impl Lesser {
-    /// `words`: the label word of the least depth, and that of the depth that asks.
+    /// `words`: the label word of the least depth, and the word of the depth that asks.
     pub fn of(labels: &dyn Labels, words: (u8, u8), flow: FlowRef) -> Lesser {
         let mut lesser = Lesser::None;
         for word in words.0..words.1 {

@@ -275,7 +275,7 @@ impl Rings {
                     counters.phases.batch_waited(0, 1);
                 }
                 Whose::Gone => {
-                    counters.shed_no_device += 1;
+                    counters.not_asked += 1;
                     queue.give_none(slot);
                 }
             }

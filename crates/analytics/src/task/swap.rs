@@ -296,12 +296,15 @@ impl Swaps {
 impl Swap {
     /// Lets go of the model before the one that is replaced, when it has nothing left to answer.
     fn let_go(&mut self) {
-        let Some(kept) = self.leaving.take_if(|kept| kept.dispatch.is_empty()) else {
+        let comes_back = self.comes_back;
+        let is_done =
+            |kept: &mut Kept| kept.dispatch.is_empty() && (!comes_back || kept.can_come_back());
+        let Some(kept) = self.leaving.take_if(is_done) else {
             return;
         };
         let slots = kept.dispatch.device_slots.into_iter();
         let accelerators = slots.map(DeviceSlot::into_accelerator);
-        match self.comes_back {
+        match comes_back {
             true => self.incoming = accelerators.map(Some).collect(),
             false => self.retired.accelerators = accelerators.collect(),
         }

@@ -296,7 +296,7 @@ impl Swapper {
         Ok(())
     }
 
-    /// The second phase: all workers swap, and hand back the sessions before the old ones, which are
+    /// The second phase: all workers swap, and hand back the sessions before the old ones, to be
     /// dropped here. Returns whether the old ones can come back; `None` if a worker is late. That
     /// worker swaps before its next batch, whenever it goes on, so the swap stands.
     fn commit(&mut self) -> Result<Option<bool>, Refusal> {
