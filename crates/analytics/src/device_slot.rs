@@ -103,6 +103,16 @@ impl DeviceSlot {
         }
     }
 
+    /// The model that it holds.
+    pub fn model(&self) -> Model {
+        self.model
+    }
+
+    /// Takes it apart.
+    pub fn into_accelerator(self) -> Accelerator {
+        self.accelerator
+    }
+
     pub fn state(&self) -> DeviceState {
         self.condition.state
     }
@@ -290,8 +300,10 @@ impl DeviceSlot {
         own.device.sizes() == other.device.sizes() && own.profile == other.profile
     }
 
-    /// Uses the new device from now on; returns the old one.
-    pub fn replace(&mut self, new: Accelerator, model: Model, now_ns: u64) -> Accelerator {
+    /// Uses the new device from now on; returns the old one in a slot of its own, in the condition
+    /// that it is in.
+    pub fn replace(&mut self, new: Accelerator, model: Model, now_ns: u64) -> DeviceSlot {
+        let (before, was) = (self.model, self.condition.state);
         self.rows.reserve(new.device.sizes().largest());
         new.device.requested().clone_into(&mut self.name);
         self.model = model;
@@ -302,7 +314,14 @@ impl DeviceSlot {
         self.flight = None;
         let since_ns = if self.is_up() { self.since_ns() } else { now_ns };
         self.condition = Condition::up(since_ns);
-        mem::replace(&mut self.accelerator, new)
+        let mut old = DeviceSlot::new(mem::replace(&mut self.accelerator, new));
+        old.model = before;
+        match was {
+            DeviceState::Up => {}
+            DeviceState::Hung => old.condition.hang(now_ns),
+            DeviceState::Down | DeviceState::Probing => old.condition.fail(now_ns),
+        }
+        old
     }
 }
 

@@ -7,9 +7,9 @@
 //! all devices hold, and the queue of retries needs no more room.
 
 use crate::batching::{Fire, Trigger};
-use crate::device_slot::DeviceSlot;
+use crate::device_slot::{DeviceSlot, Model};
 use crate::executors::{Executors, bit};
-use crate::rows::Retry;
+use crate::rows::{Retry, Row};
 use crate::{Accelerator, DeviceProfile};
 use accel::{Profile, Sizes};
 use std::collections::VecDeque;
@@ -46,9 +46,19 @@ impl Dispatch {
 
     /// Makes room for every retry there can be with these devices.
     pub fn reserve(&mut self) {
-        let rows: usize = self.device_slots.iter().map(|l| l.sizes().largest()).sum();
-        let more = rows.saturating_sub(self.retries.len());
+        let more = self.capacity().saturating_sub(self.retries.len());
         self.retries.reserve(more);
+    }
+
+    /// The series that all devices hold.
+    pub fn capacity(&self) -> usize {
+        self.device_slots.iter().map(|slot| slot.sizes().largest()).sum()
+    }
+
+    /// The rows on their way through a device, with its model.
+    pub fn in_flight(&self) -> impl Iterator<Item = (Model, &Row)> {
+        let slots = self.device_slots.iter();
+        slots.flat_map(|slot| slot.rows.iter().map(|(row, _)| (slot.model(), row)))
     }
 
     /// The device slots that can take a batch, beginning with the one after the device slot last
@@ -117,8 +127,7 @@ impl Dispatch {
 
     /// Series on their way through a device that wait for a label, not for an audit.
     pub fn rows(&self) -> u64 {
-        let rows = self.device_slots.iter().flat_map(|slot| slot.rows.iter());
-        rows.filter(|(row, _)| row.audit.is_none()).count() as u64
+        self.in_flight().filter(|(_, row)| row.audit.is_none()).count() as u64
     }
 
     /// A batch of retries, if there are any and a device is free.

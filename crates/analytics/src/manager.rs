@@ -164,7 +164,8 @@ impl Manager {
             self.crowded_until_ns = now_ns.saturating_add(CROWDED_FOR.as_nanos() as u64);
         }
         let is_crowded = now_ns < self.crowded_until_ns;
-        self.tasks.iter().for_each(|task| task.dispatch().take_executors(&mut executors));
+        let dispatches = self.tasks.iter().flat_map(Task::dispatches);
+        dispatches.for_each(|dispatch| dispatch.take_executors(&mut executors));
         for task in &mut self.tasks {
             task.probe(now_ns, &mut executors);
         }

@@ -170,6 +170,16 @@ impl Queue {
         Some((audit, self.slot(number)))
     }
 
+    /// The ring's slots.
+    pub fn slots(&self) -> usize {
+        self.ring_input.series.capacity()
+    }
+
+    /// Makes room to let any number of series wait for something else than a batch.
+    pub fn make_room_to_park(&mut self) {
+        self.parked.reserve(self.slots().saturating_sub(self.parked.len()));
+    }
+
     /// The slot of this number, which is not released.
     pub fn slot(&self, number: u64) -> &Slot {
         self.ring_input.series.get((number - self.released) as usize)

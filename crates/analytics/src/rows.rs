@@ -1,7 +1,7 @@
 //! The rows of a batch: who asked, what, and what for.
 
 use crate::cache::Audit;
-use cring::{FlowRef, Series};
+use cring::{FlowRef, Series, Slot};
 
 /// One row of a batch: who asked, and what for. Its series stands in [`Rows`].
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +13,24 @@ pub(crate) struct Row {
     pub audit: Option<Audit>,
     /// A device has failed on it.
     pub is_retry: bool,
+}
+
+impl Row {
+    /// The row for a series that no device has seen yet.
+    pub fn new(ring_input: usize, slot: &Slot) -> Row {
+        Row {
+            ring_input,
+            flow: slot.flow,
+            emitted_ns: slot.emitted_ns,
+            audit: None,
+            is_retry: false,
+        }
+    }
+
+    /// Whether this flow asked.
+    pub fn is_of(&self, ring_input: usize, flow: FlowRef) -> bool {
+        self.ring_input == ring_input && self.flow == flow
+    }
 }
 
 /// The rows of a batch, each with its series, for the cache's key and for a retry: the ring slot is

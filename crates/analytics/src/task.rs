@@ -24,6 +24,7 @@
 pub(crate) mod after;
 mod at_once;
 mod collect;
+mod kept;
 pub(crate) mod labelling;
 mod measure;
 mod planned;
@@ -35,6 +36,7 @@ mod swap;
 use crate::batching::{Decision, Fire, Situation, SloPlan};
 use crate::cache::Cache;
 use crate::controller::Goal;
+use crate::device_slot::DeviceSlot;
 use crate::dispatch::Dispatch;
 use crate::executors::Executors;
 use crate::{
@@ -42,6 +44,7 @@ use crate::{
     Trigger,
 };
 use at_once::Times;
+use kept::Models;
 use labelling::Labelling;
 pub use labelling::Observer;
 use measure::Measure;
@@ -49,8 +52,8 @@ use rings::{Rings, TimedCache};
 use row_layout::RowLayout;
 pub use settings::Settings;
 use std::time::{Duration, Instant};
-use swap::Swaps;
 pub use swap::{NewModel, Refused, Retired, Standby, SwapError};
+use swap::{Role, Swaps};
 
 /// The longest sleep while series wait for other tasks' labels. Those may come from a ring that was
 /// looked at before, so nothing else tells that there is work.
@@ -73,6 +76,8 @@ pub struct Task {
     /// When the timer started by which policies measure the timeout.
     timer_ns: u64,
     draining: bool,
+    /// Models that are in use no more went first in the last round.
+    kept_first: bool,
     /// Expected time of this round's batches on the manager's thread.
     work_ns: u64,
     /// How often its policy or priority, or its devices' sizes or profiles, have changed.
@@ -134,6 +139,7 @@ impl Task {
             times: Times::default(),
             timer_ns: 0,
             draining: false,
+            kept_first: false,
             work_ns: 0,
             changes: 0,
         })
@@ -154,14 +160,12 @@ impl Task {
     /// `decided` counts the labels of all tasks of the manager.
     pub(crate) fn take_in(&mut self, now_ns: u64, decided: u64) -> (bool, bool) {
         let collected = self.collect(now_ns);
-        let counters = &mut self.labelling.counters;
-        let swaps = counters.swaps;
-        self.changes += self.swaps.replace_devices(&mut self.dispatch, counters, now_ns);
-        if counters.swaps != swaps {
-            self.rings.set_largest_batch(self.dispatch.largest());
-        }
+        self.exchange(now_ns);
+        let mut models =
+            Models { word: self.terms.word, in_use: &self.dispatch, swaps: &mut self.swaps };
         let nothing_waited = self.rings.waiting() == 0;
-        let seen = self.rings.poll(now_ns, decided, &mut self.cache, &mut self.labelling);
+        let (cache, labelling) = (&mut self.cache, &mut self.labelling);
+        let seen = self.rings.poll(now_ns, decided, &mut models, cache, labelling);
         if nothing_waited && self.rings.waiting() > 0 {
             self.timer_ns = now_ns;
         }
@@ -172,7 +176,7 @@ impl Task {
     /// its way through a device.
     #[must_use]
     pub fn time_until_due(&self, now_ns: u64) -> Duration {
-        if !self.dispatch.is_empty() {
+        if self.is_under_way() {
             return Duration::ZERO;
         }
         let parked = match self.rings.has_parked() {
@@ -207,7 +211,7 @@ impl Task {
     /// Whether all producers had closed at the last round and no series or batch is left.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.rings.is_done() && self.dispatch.is_empty()
+        self.rings.is_done() && !self.is_under_way()
     }
 
     /// What has been counted so far. Clone it to keep a snapshot.
@@ -238,19 +242,28 @@ impl Task {
     /// Series on their way through a device: undecided, and no longer waiting for a batch.
     #[must_use]
     pub fn on_devices(&self) -> u64 {
-        self.dispatch.rows()
+        self.dispatches().map(Dispatch::rows).sum()
+    }
+
+    /// Whether series are on their way through a device, or wait for another.
+    pub(crate) fn is_under_way(&self) -> bool {
+        !self.dispatches().all(Dispatch::is_empty)
+    }
+
+    /// The devices of all models, those in use first.
+    pub(crate) fn dispatches(&self) -> impl Iterator<Item = &Dispatch> {
+        std::iter::once(&self.dispatch).chain(self.swaps.kept())
     }
 
     /// Fires batches for as long as a device is free and the policy wants it to have one. Returns
     /// whether anything was fired, or shed because no device is up.
     pub(crate) fn fire(&mut self, now_ns: u64, executors: &mut Executors) -> bool {
-        let mut fired = false;
+        // Each model goes first in turn, because they may share an executor.
+        self.kept_first ^= true;
+        let mut fired = self.kept_first && self.fire_kept(now_ns, executors);
         while let Some((device_slot, fire)) =
             self.dispatch.next_retry(executors).or_else(|| self.next_batch(now_ns, executors))
         {
-            let executor = self.dispatch.device_slots[device_slot].executor();
-            executors.take(executor);
-            self.dispatch.turn_after(device_slot);
             if fire.trigger == Trigger::Retry {
                 self.rows.gather_again(&mut self.dispatch, device_slot, &fire);
             } else {
@@ -261,35 +274,80 @@ impl Task {
                     self.timer_ns = now_ns;
                 }
             }
-            self.labelling.counters.fired(device_slot, &fire, 1);
-            self.labelling.measure.fired(fire.take);
-            let work_ns = self.dispatch.device_slots[device_slot].work_ns(fire.size);
-            self.work_ns = self.work_ns.saturating_add(work_ns);
-            match executors.comes_last(executor) {
-                true => self.dispatch.device_slots[device_slot].submit_later(fire.size),
-                false => self.submit(device_slot, fire.size, now_ns),
-            }
+            self.send((Role::InUse, device_slot), &fire, now_ns, executors);
             fired = true;
         }
+        fired |= self.fire_kept(now_ns, executors);
         if self.dispatch.up() == 0 {
             fired |= self.shed();
+        }
+        fired | self.shed_kept()
+    }
+
+    /// Fires what is for the models that are in use no more.
+    fn fire_kept(&mut self, now_ns: u64, executors: &mut Executors) -> bool {
+        let mut fired = false;
+        for role in Role::KEPT {
+            while let Some(dispatch) = self.swaps.dispatch_of(role, &mut self.dispatch)
+                && let Some((device_slot, fire)) = dispatch.next_retry(executors)
+            {
+                self.rows.gather_again(dispatch, device_slot, &fire);
+                self.send((role, device_slot), &fire, now_ns, executors);
+                fired = true;
+            }
         }
         fired
     }
 
+    /// Submits what was gathered, or leaves it to [`Task::submit_filled`].
+    fn send(
+        &mut self,
+        (role, i): (Role, usize),
+        fire: &Fire,
+        now_ns: u64,
+        executors: &mut Executors,
+    ) {
+        let Some(dispatch) = self.swaps.dispatch_of(role, &mut self.dispatch) else {
+            return;
+        };
+        dispatch.turn_after(i);
+        let device_slot = &mut dispatch.device_slots[i];
+        let executor = device_slot.executor();
+        executors.take(executor);
+        self.labelling.counters.fired(i, fire, 1);
+        self.labelling.measure.fired(fire.take);
+        self.work_ns = self.work_ns.saturating_add(device_slot.work_ns(fire.size));
+        match executors.comes_last(executor) {
+            true => device_slot.submit_later(fire.size),
+            false => self.submit(role, i, fire.size, now_ns),
+        }
+    }
+
     /// Submits batches that run on the manager's thread, after all others.
     pub(crate) fn submit_filled(&mut self, now_ns: u64) {
-        for i in 0..self.dispatch.device_slots.len() {
-            if let Some(size) = self.dispatch.device_slots[i].take_filled() {
-                self.submit(i, size, now_ns);
+        for role in Role::ALL {
+            for i in 0..self.devices(role) {
+                if let Some(size) = self.device_slot(role, i).and_then(DeviceSlot::take_filled) {
+                    self.submit(role, i, size, now_ns);
+                }
             }
         }
     }
 
-    fn submit(&mut self, device_slot: usize, size: usize, now_ns: u64) {
-        if let Err(failure) = self.dispatch.device_slots[device_slot].submit(size, now_ns) {
-            self.on_device_failure(device_slot, true, &failure);
+    fn submit(&mut self, role: Role, i: usize, size: usize, now_ns: u64) {
+        let submitted = self.device_slot(role, i).map(|slot| slot.submit(size, now_ns));
+        if let Some(Err(failure)) = submitted {
+            self.on_device_failure((role, i), true, &failure);
         }
+    }
+
+    /// How many devices a model has.
+    fn devices(&mut self, role: Role) -> usize {
+        self.dispatch_of(role).map_or(0, |dispatch| dispatch.device_slots.len())
+    }
+
+    fn device_slot(&mut self, role: Role, i: usize) -> Option<&mut DeviceSlot> {
+        self.dispatch_of(role)?.device_slots.get_mut(i)
     }
 
     /// Asks the policy about each free device in turn, until it wants a batch.

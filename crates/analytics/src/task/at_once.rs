@@ -5,10 +5,12 @@
 //! [`TIMED_EVERY`] is timed, and those behind it count as if they had taken as long.
 
 use super::Task;
+use super::kept::Lesser;
 use super::row_layout::write_series;
+use super::swap::Role;
 use crate::batching::Fire;
 use crate::cache::Answer;
-use crate::device_slot::Polled;
+use crate::device_slot::{DeviceSlot, Polled};
 use crate::failure::Failure;
 use crate::{Counters, Trigger};
 use cring::{Label, Labels, Slot, Source};
@@ -36,9 +38,10 @@ pub(super) struct Times {
 }
 
 impl Task {
-    /// The label of a series: `given` if its model was asked elsewhere, or from the task's first
-    /// device, which takes a single row and works inside [`accel::Device::submit`]. `clock` is the
-    /// clock of [`Slot::emitted_ns`]. Counters know of it after [`Task::count_answers`].
+    /// The label of a series: `given` if its model was asked elsewhere, or from the first device of
+    /// the model that the flow began with ([`super::kept`]), which takes a single row and works
+    /// inside [`accel::Device::submit`]. `clock` is the clock of [`Slot::emitted_ns`]. Counters
+    /// know of it after [`Task::count_answers`].
     pub fn answer(
         &mut self,
         asked: &Slot,
@@ -52,16 +55,33 @@ impl Task {
             counters.not_asked += 1;
             return Label::Unlabelled;
         }
-        if let Some(label) = given {
+        let lesser = match self.swaps.model.swap {
+            0 => Lesser::None,
+            _ => Lesser::of(labels, (self.terms.word, asked.series.task), asked.flow),
+        };
+        if let Some(label) = given.filter(|label| lesser.agrees(*label)) {
             self.times.given += 1;
             self.labelling.show(&asked.series, asked.flow, label);
             return label;
         }
-        let slot = self.dispatch.device_slots.first_mut().filter(|slot| slot.is_free());
-        let Some(slot) = slot else {
-            counters.shed_no_device += 1;
+        let is_its_model = |slot: &DeviceSlot| match lesser {
+            Lesser::By(generation) => slot.model().generation == generation,
+            Lesser::None | Lesser::Pending => true,
+        };
+        let role = match self.dispatch.device_slots.first() {
+            Some(slot) if !is_its_model(slot) => Role::Before,
+            _ => Role::InUse,
+        };
+        let dispatch = self.swaps.dispatch_of(role, &mut self.dispatch);
+        let slot = dispatch.and_then(|dispatch| dispatch.device_slots.first_mut());
+        let Some(slot) = slot.filter(|slot| is_its_model(slot)) else {
+            counters.not_asked += 1;
             return Label::Unlabelled;
         };
+        if !slot.is_free() {
+            counters.shed_no_device += 1;
+            return Label::Unlabelled;
+        }
         let is_timed = self.times.untimed == 0;
         let began_ns = if is_timed { clock() } else { asked.emitted_ns };
         let (input, _) = slot.fill(ONE.size);
@@ -88,7 +108,7 @@ impl Task {
                 }
                 self.times.untimed -= 1;
                 if let Some(failure) = late {
-                    self.on_failure(&failure);
+                    self.on_failure(role, &failure);
                 }
                 self.labelling.show(&asked.series, asked.flow, label);
                 return label;
@@ -103,7 +123,7 @@ impl Task {
         counters.fired(0, &ONE, 1);
         counters.failed_no_other_device += 1;
         if let Some(failure) = failure {
-            self.on_failure(&failure);
+            self.on_failure(role, &failure);
         }
         Label::Unlabelled
     }
@@ -113,9 +133,9 @@ impl Task {
         self.times.count(&mut self.labelling.counters);
     }
 
-    fn on_failure(&mut self, failure: &Failure) {
+    fn on_failure(&mut self, role: Role, failure: &Failure) {
         self.times.untimed = 0;
-        self.on_device_failure(0, true, failure);
+        self.on_device_failure((role, 0), true, failure);
     }
 }
 

@@ -9,8 +9,10 @@
 use super::Task;
 use super::labelling::Labelling;
 use super::rings::TimedCache;
+use super::swap::Role;
+use crate::Counters;
 use crate::cache::Answer;
-use crate::device_slot::{Model, Polled};
+use crate::device_slot::{DeviceSlot, Model, Polled};
 use crate::dispatch::Dispatch;
 use crate::executors::Executors;
 use crate::failure::Failure;
@@ -24,14 +26,19 @@ impl Task {
     /// Turns finished batches into labels. Returns whether a batch came back, or is given up.
     pub(super) fn collect(&mut self, now_ns: u64) -> bool {
         let mut collected = false;
-        for device_slot in 0..self.dispatch.device_slots.len() {
-            collected |= self.collect_from(device_slot, now_ns);
+        for role in Role::ALL {
+            for i in 0..self.devices(role) {
+                collected |= self.collect_from(role, i, now_ns);
+            }
         }
         collected
     }
 
-    fn collect_from(&mut self, i: usize, now_ns: u64) -> bool {
-        let device_slot = &mut self.dispatch.device_slots[i];
+    fn collect_from(&mut self, role: Role, i: usize, now_ns: u64) -> bool {
+        let Some(dispatch) = self.swaps.dispatch_of(role, &mut self.dispatch) else {
+            return false;
+        };
+        let device_slot = &mut dispatch.device_slots[i];
         let was_up = device_slot.is_up();
         let failure = match device_slot.poll(now_ns) {
             Polled::Nothing => return false,
@@ -52,7 +59,7 @@ impl Task {
             }
         };
         if let Some(failure) = failure {
-            self.on_device_failure(i, was_up, &failure);
+            self.on_device_failure((role, i), was_up, &failure);
         }
         true
     }
@@ -72,22 +79,42 @@ impl Task {
             };
             self.labelling.counters.devices[i].probes += 1;
             if let Err(failure) = sent {
-                self.on_device_failure(i, false, &failure);
+                self.on_device_failure((Role::InUse, i), false, &failure);
             }
             executors.take(executor);
         }
     }
 
-    /// A device failed: its series are retried or given up.
-    pub(super) fn on_device_failure(&mut self, i: usize, was_up: bool, failure: &Failure) {
+    /// A device failed: its series are retried, by the same model, or given up.
+    pub(super) fn on_device_failure(
+        &mut self,
+        (role, i): (Role, usize),
+        was_up: bool,
+        failure: &Failure,
+    ) {
         let counters = &mut self.labelling.counters;
         let device = &mut counters.devices[i];
         device.failed(failure);
-        let dispatch = &mut self.dispatch;
-        device.went_down += u64::from(was_up && !dispatch.device_slots[i].is_up());
-        let is_another_up = dispatch.up() > 0;
-        let Dispatch { device_slots, retries, .. } = dispatch;
-        for (&row, series) in device_slots[i].rows.iter() {
+        let in_use = self.swaps.model;
+        let Some(dispatch) = self.swaps.dispatch_of(role, &mut self.dispatch) else {
+            return;
+        };
+        let device_slot = &mut dispatch.device_slots[i];
+        device.went_down += u64::from(was_up && !device_slot.is_up());
+        let model = device_slot.model();
+        let mut rows = std::mem::take(&mut device_slot.rows);
+        let mut slots = dispatch.device_slots.iter();
+        let mut is_another_up = slots.any(|slot| slot.is_up() && slot.model() == model);
+        // While the model is being swapped, devices of the one before have been replaced.
+        let is_before = role == Role::InUse && model != in_use;
+        let retry_by = if is_before { Role::Before } else { role };
+        let Some(Dispatch { device_slots, retries, .. }) =
+            self.swaps.dispatch_of(retry_by, &mut self.dispatch)
+        else {
+            return;
+        };
+        is_another_up |= is_before && device_slots.iter().any(DeviceSlot::is_up);
+        for (&row, series) in rows.iter() {
             if row.audit.is_some() {
                 continue;
             }
@@ -107,7 +134,29 @@ impl Task {
                 counters.failed_no_other_device += 1;
             }
         }
-        device_slots[i].rows.clear();
+        rows.clear();
+        if let Some(device_slot) = self.device_slot(role, i) {
+            device_slot.rows = rows;
+        }
+    }
+
+    /// Gives up what is for a model that is in use no more, and has no device that is up. Returns
+    /// whether there was anything.
+    pub(super) fn shed_kept(&mut self) -> bool {
+        let counters = &mut self.labelling.counters;
+        let before = counters.undecided();
+        for role in Role::KEPT {
+            // Others of its devices may yet come.
+            if role == Role::Before && self.swaps.is_exchanging() {
+                continue;
+            }
+            let dispatch = self.swaps.dispatch_of(role, &mut self.dispatch);
+            let Some(dispatch) = dispatch.filter(|dispatch| dispatch.up() == 0) else {
+                continue;
+            };
+            give_up(dispatch, &self.rings.queues, counters);
+        }
+        counters.undecided() < before
     }
 
     /// No device is up: gives up the waiting series, so that the rings have room. Returns whether
@@ -115,13 +164,21 @@ impl Task {
     pub(super) fn shed(&mut self) -> bool {
         let counters = &mut self.labelling.counters;
         let before = counters.undecided();
-        for Retry { row, series } in self.dispatch.retries.drain(..) {
-            let queue = &self.rings.queues[row.ring_input];
-            let _ = queue.decide(series.task, row.flow, Label::Unlabelled);
-            counters.failed_no_other_device += 1;
-        }
+        give_up(&mut self.dispatch, &self.rings.queues, counters);
         counters.shed_no_device += self.rings.shed();
         counters.undecided() < before
+    }
+}
+
+/// Gives up the series that wait for another device, or for the first of a kept model.
+fn give_up(dispatch: &mut Dispatch, queues: &[Queue], counters: &mut Counters) {
+    for Retry { row, series } in dispatch.retries.drain(..) {
+        let queue = &queues[row.ring_input];
+        let _ = queue.decide(series.task, row.flow, Label::Unlabelled);
+        match row.is_retry {
+            true => counters.failed_no_other_device += 1,
+            false => counters.shed_no_device += 1,
+        }
     }
 }
 

@@ -43,7 +43,7 @@ impl Task {
     /// Until when the thread may sleep without harm to this task: 0 while a batch is out, else when
     /// a series is due or an unseen one was emitted; `None` without any.
     pub(crate) fn rests_until_ns(&mut self) -> Option<u64> {
-        if !self.dispatch.is_empty() {
+        if self.is_under_way() {
             return Some(0);
         }
         let due = self.due_ns().map(|(due_ns, _)| due_ns);

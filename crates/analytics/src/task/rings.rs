@@ -1,11 +1,13 @@
 //! A task's rings: what has come is looked up in the cache once, or kept for a batch.
 
 use super::after::{After, Verdict};
+use super::kept::{Models, Whose};
 use super::labelling::Labelling;
 use crate::RingInput;
 use crate::cache::{Cache, LookUp};
 use crate::ring_input::{Queue, Seen};
-use cring::{FlowRef, Label, Labels, Source};
+use crate::rows::Row;
+use cring::{FlowRef, Label, Labels, Series, Source};
 use std::time::Duration;
 
 /// At least this many series of a ring are looked at per round, even where batches are smaller,
@@ -162,19 +164,38 @@ impl Rings {
         shed
     }
 
+    /// Takes out all series that wait for a batch, with the times when they were seen; those that
+    /// wait only for an audit are dropped. From now on others may have to wait for the model
+    /// before. Allocates.
+    pub fn hand_over(&mut self, mut to: impl FnMut(Row, &Series, u64)) {
+        for (ring_input, queue) in self.queues.iter_mut().enumerate() {
+            while let Some(seen_ns) = queue.oldest_seen_ns()
+                && let Some((audit, slot)) = queue.take()
+            {
+                if audit.is_none() {
+                    to(Row::new(ring_input, slot), &slot.series, seen_ns);
+                }
+            }
+            queue.release();
+            queue.make_room_to_park();
+            self.ready.reserve(queue.slots());
+        }
+    }
+
     /// Looks at what is new in the rings, in turn. Returns whether there was anything. `decided`
     /// counts the labels of all tasks of the manager.
     pub(super) fn poll(
         &mut self,
         now_ns: u64,
         decided: u64,
+        models: &mut Models<'_>,
         cache: &mut TimedCache,
         labelling: &mut Labelling,
     ) -> bool {
         self.turn = (self.turn + 1) % self.queues.len().max(1);
         let (mut seen, mut kept) = (0, 0);
         for i in in_turn(self.turn, self.queues.len()) {
-            let looked = self.look_at(i, now_ns, decided, cache, labelling);
+            let looked = self.look_at(i, (now_ns, decided), models, cache, labelling);
             seen += looked.seen;
             kept += looked.kept;
         }
@@ -193,8 +214,8 @@ impl Rings {
     fn look_at(
         &mut self,
         ring_input: usize,
-        now_ns: u64,
-        decided: u64,
+        (now_ns, decided): (u64, u64),
+        models: &mut Models<'_>,
         cache: &mut TimedCache,
         labelling: &mut Labelling,
     ) -> Looked {
@@ -205,11 +226,11 @@ impl Rings {
             return Looked::default();
         }
         labelling.counters.series += new as u64;
-        let kept = if self.after.is_nothing() {
+        let kept = if self.after.is_nothing() && !models.are_several() {
             let series = queue.take_unseen(new, now_ns);
             cache.admit(queue, new, series, now_ns, labelling)
         } else {
-            self.sort_out(ring_input, new, now_ns, labelling);
+            self.sort_out(ring_input, new, now_ns, models, labelling);
             let (queue, ready) = (&mut self.queues[ring_input], &self.ready);
             cache.admit(queue, ready.len(), ready.iter().copied(), now_ns, labelling)
         };
@@ -217,19 +238,44 @@ impl Rings {
         Looked { seen: new, kept }
     }
 
-    /// Checks other tasks' labels for the series of one ring: series that go on are in `ready`
-    /// afterwards, series without their labels yet are parked, and the others are done with.
-    fn sort_out(&mut self, ring_input: usize, new: usize, now_ns: u64, labelling: &mut Labelling) {
+    /// Checks other labels for the series of one ring: series for the model in use are in `ready`
+    /// afterwards, the model before has those that are for it, series without their labels yet are
+    /// parked, and the others are done with.
+    fn sort_out(
+        &mut self,
+        ring_input: usize,
+        new: usize,
+        now_ns: u64,
+        models: &mut Models<'_>,
+        labelling: &mut Labelling,
+    ) {
         let (after, queue) = (&self.after, &mut self.queues[ring_input]);
-        let (ready, not_asked) = (&mut self.ready, &mut labelling.counters.not_asked);
+        let (ready, counters) = (&mut self.ready, &mut labelling.counters);
         ready.clear();
         let mut waits = |queue: &Queue, seen: Seen| {
             let slot = queue.slot(seen.number);
             match after.verdict(queue.labels(), slot.flow) {
                 Verdict::Waits => return true,
-                Verdict::Asked => ready.push(seen),
+                Verdict::Asked => {}
                 Verdict::NotAsked => {
-                    *not_asked += 1;
+                    counters.not_asked += 1;
+                    queue.give_none(slot);
+                    return false;
+                }
+            }
+            match models.whose(queue.labels(), ring_input, slot) {
+                Whose::InUse => ready.push(seen),
+                Whose::Before(kept) => {
+                    if !kept.has_room() {
+                        return true;
+                    }
+                    kept.take(Row::new(ring_input, slot), &slot.series);
+                    let waited_ns = now_ns.saturating_sub(slot.emitted_ns);
+                    counters.phases.ring_waited(waited_ns);
+                    counters.phases.batch_waited(0, 1);
+                }
+                Whose::Gone => {
+                    counters.not_asked += 1;
                     queue.give_none(slot);
                 }
             }

@@ -71,14 +71,7 @@ impl RowLayout {
                     labels += 1;
                     phases.ring_waited(seen_ns.saturating_sub(slot.emitted_ns));
                 }
-                let row = Row {
-                    ring_input,
-                    flow: slot.flow,
-                    emitted_ns: slot.emitted_ns,
-                    audit,
-                    is_retry: false,
-                };
-                rows.push(row, &slot.series);
+                rows.push(Row { audit, ..Row::new(ring_input, slot) }, &slot.series);
             }
             phases.batch_waited(now_ns.saturating_sub(seen_ns), labels);
         }

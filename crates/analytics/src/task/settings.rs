@@ -81,7 +81,7 @@ impl Task {
             CacheChange::Replace(new) => {
                 mem::swap(cache, new.as_mut());
                 if let Some(cache) = cache {
-                    cache.begin(self.swaps.count());
+                    cache.begin(self.swaps.model.swap);
                 }
             }
         }

@@ -9,23 +9,27 @@
 //!     └─► abort: another task has refused
 //! ```
 //!
+//! The devices that are replaced stay with the task until the next swap ([`super::kept`]): flows
+//! that began with their model go on with it. The next swap retires them, or brings them back.
+//!
 //! Invariants: a batch runs on the device that it was gathered for. A label carries its model's
 //! generation, even if its class came from the cache. Once the commit has begun, no answer of an
 //! old model is found in the cache or entered; for that the cache counts swaps, because generations
 //! wrap.
 //!
-//! A swap lasts as long as the longest batch under way; it never ends if a device without a
-//! deadline never answers.
+//! A swap lasts as long as the longest batch under way, and until what waits for the devices to be
+//! retired is answered; it never ends if a device without a deadline never answers.
 //!
 //! Dropping a session takes milliseconds, so no accelerator is dropped in here, neither an old one
 //! nor a refused one.
 //!
 //! Source: active and standby snapshot, LiteFlow §3.4.
 
+use super::kept::Kept;
 use super::{Settings, Task};
-use crate::device_slot::Model;
+use crate::device_slot::{DeviceSlot, Model};
 use crate::dispatch::Dispatch;
-use crate::{Accelerator, ConfigError, Counters};
+use crate::{Accelerator, ConfigError};
 use cring::MODELS_MAX;
 use std::time::Duration;
 use thiserror::Error;
@@ -42,7 +46,8 @@ pub struct Standby {
 /// Accelerators with another model, checked and warm.
 #[derive(Debug)]
 pub struct NewModel {
-    /// One for each device, in the task's order, all with the same model.
+    /// One for each device, in the task's order, all with the same model; none: the devices that
+    /// the last swap has replaced come back.
     pub accelerators: Vec<Accelerator>,
     /// The number that labels will carry, below [`MODELS_MAX`]: how often the model has been
     /// swapped, wrapping.
@@ -52,10 +57,13 @@ pub struct NewModel {
 /// What is no longer in use.
 #[derive(Debug)]
 pub struct Retired {
-    /// One for each device, if the model was replaced. One that is not idle had hung.
+    /// The devices of the last swap but one, if the model was replaced. One that is not idle had
+    /// hung.
     pub accelerators: Vec<Accelerator>,
     /// The previous settings.
     pub settings: Option<Settings>,
+    /// Whether the devices that were replaced can come back: none of them hangs.
+    pub can_come_back: bool,
 }
 
 /// Why the model is not swapped. The current one stays in use.
@@ -97,8 +105,11 @@ pub struct Refused {
 pub(super) struct Swap {
     /// What each device slot will change to; `None` once it has changed.
     incoming: Vec<Option<Accelerator>>,
-    generation: u16,
     retired: Retired,
+    /// The model before the one that is replaced, until it has answered what it has to.
+    pub leaving: Option<Kept>,
+    /// Its devices come in.
+    comes_back: bool,
     /// The first round that knew of it.
     began_ns: Option<u64>,
 }
@@ -108,9 +119,25 @@ pub(super) struct Swap {
 pub(super) struct Swaps {
     /// Accepted, and not in use before [`Task::commit`].
     standby: Option<Standby>,
-    swap: Option<Swap>,
-    /// How often the model has been swapped, or is being.
-    count: u32,
+    pub swap: Option<Swap>,
+    /// The one in use, or coming into use.
+    pub model: Model,
+    /// The one before, after the first swap.
+    pub before: Option<Kept>,
+}
+
+/// Which of a task's models a device holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    InUse,
+    Before,
+    Leaving,
+}
+
+impl Role {
+    pub const ALL: [Role; 3] = [Role::InUse, Role::Leaving, Role::Before];
+    /// Those that are in use no more.
+    pub const KEPT: [Role; 2] = [Role::Leaving, Role::Before];
 }
 
 impl Task {
@@ -139,21 +166,25 @@ impl Task {
         let Some(Standby { model, mut settings }) = self.swaps.standby.take() else {
             return;
         };
-        if model.is_some() {
-            self.swaps.count += 1;
+        let mut leaving = None;
+        let comes_back = model.as_ref().is_some_and(|model| model.accelerators.is_empty());
+        if let Some(NewModel { generation, .. }) = model {
+            leaving = self.swaps.before.replace(Kept::new(self.swaps.model.generation));
+            let swap = self.swaps.model.swap + 1;
+            self.swaps.model = Model { generation, swap };
             if let Some(cache) = &mut self.cache.cache {
-                cache.begin(self.swaps.count);
+                cache.begin(swap);
             }
         }
         if let Some(settings) = &mut settings {
             self.configure(settings);
         }
-        let (accelerators, generation) =
-            model.map_or((Vec::new(), 0), |it| (it.accelerators, it.generation));
+        let accelerators = model.map_or(Vec::new(), |model| model.accelerators);
         self.swaps.swap = Some(Swap {
-            retired: Retired { accelerators: Vec::with_capacity(accelerators.len()), settings },
+            retired: Retired { accelerators: Vec::new(), settings, can_come_back: false },
             incoming: accelerators.into_iter().map(Some).collect(),
-            generation,
+            leaving,
+            comes_back,
             began_ns: None,
         });
     }
@@ -162,7 +193,8 @@ impl Task {
     /// take time.
     pub fn take_retired(&mut self) -> Option<Retired> {
         let swap = self.swaps.swap.take_if(|swap| swap.is_over())?;
-        Some(swap.retired)
+        let can_come_back = self.swaps.before.as_ref().is_some_and(Kept::can_come_back);
+        Some(Retired { can_come_back, ..swap.retired })
     }
 
     fn check_offer(&mut self, standby: &mut Standby) -> Result<(), SwapError> {
@@ -175,7 +207,9 @@ impl Task {
             return Ok(());
         };
         let (found, expected) = (model.accelerators.len(), self.dispatch.device_slots.len());
-        if found != expected {
+        let kept = self.swaps.before.as_ref().filter(|kept| kept.can_come_back());
+        let comes_back = found == 0 && kept.is_some();
+        if found != expected && !comes_back {
             return Err(SwapError::Count { found, expected });
         }
         let generation = model.generation;
@@ -190,50 +224,93 @@ impl Task {
     }
 }
 
-impl Swaps {
-    /// How often the model has been swapped, or is being.
-    pub fn count(&self) -> u32 {
-        self.count
-    }
-
-    /// Replaces the devices that are between two batches. Returns how many of the replacements
-    /// change a controller's plan.
-    pub fn replace_devices(
-        &mut self,
-        dispatch: &mut Dispatch,
-        counters: &mut Counters,
-        now_ns: u64,
-    ) -> u64 {
-        let Some(swap) = self.swap.as_mut().filter(|swap| !swap.is_over()) else {
-            return 0;
+impl Task {
+    /// Goes on with a swap: replaces the devices that are between two batches.
+    pub(super) fn exchange(&mut self, now_ns: u64) {
+        let Task { swaps, dispatch, rings, labelling, .. } = self;
+        let Swaps { swap: Some(swap), before: Some(before), model, .. } = swaps else {
+            return;
         };
-        let mut changes = 0;
-        let began_ns = *swap.began_ns.get_or_insert(now_ns);
+        if swap.is_over() {
+            return;
+        }
+        let counters = &mut labelling.counters;
+        let began_ns = *swap.began_ns.get_or_insert_with(|| {
+            before.take_over(dispatch, rings, now_ns, &mut counters.phases);
+            now_ns
+        });
+        swap.let_go();
         for (i, device_slot) in dispatch.device_slots.iter_mut().enumerate() {
             if !device_slot.can_be_replaced() {
                 continue;
             }
-            let Some(accelerator) = swap.incoming[i].take() else {
+            let Some(accelerator) = swap.incoming.get_mut(i).and_then(Option::take) else {
                 continue;
             };
             let device = &mut counters.devices[i];
             device.replaced_by(&accelerator, device_slot.is_up());
-            let model = Model { generation: swap.generation, swap: self.count };
-            changes += u64::from(!device_slot.plans_as(&accelerator));
-            let retired = device_slot.replace(accelerator, model, now_ns);
-            swap.retired.accelerators.push(retired);
+            self.changes += u64::from(!device_slot.plans_as(&accelerator));
+            before.add(i, device_slot.replace(accelerator, *model, now_ns));
         }
         if swap.is_over() {
             counters.swaps += 1;
             counters.last_swap = Duration::from_nanos(now_ns.saturating_sub(began_ns));
             dispatch.reserve();
+            rings.set_largest_batch(dispatch.largest());
         }
-        changes
+    }
+
+    /// The devices of one model.
+    pub(super) fn dispatch_of(&mut self, role: Role) -> Option<&mut Dispatch> {
+        self.swaps.dispatch_of(role, &mut self.dispatch)
+    }
+}
+
+impl Swaps {
+    /// The devices of one model, where `in_use` are those in use.
+    pub fn dispatch_of<'a>(
+        &'a mut self,
+        role: Role,
+        in_use: &'a mut Dispatch,
+    ) -> Option<&'a mut Dispatch> {
+        let kept = match role {
+            Role::InUse => return Some(in_use),
+            Role::Before => self.before.as_mut(),
+            Role::Leaving => self.swap.as_mut().and_then(|swap| swap.leaving.as_mut()),
+        };
+        kept.map(|kept| &mut kept.dispatch)
+    }
+
+    /// The devices that are in use no more.
+    pub fn kept(&self) -> impl Iterator<Item = &Dispatch> {
+        let leaving = self.swap.as_ref().and_then(|swap| swap.leaving.as_ref());
+        self.before.iter().chain(leaving).map(|kept| &kept.dispatch)
+    }
+
+    /// Whether more of the devices before are to come.
+    pub fn is_exchanging(&self) -> bool {
+        self.swap.as_ref().is_some_and(|swap| !swap.is_over())
     }
 }
 
 impl Swap {
+    /// Lets go of the model before the one that is replaced, when it has nothing left to answer.
+    fn let_go(&mut self) {
+        let comes_back = self.comes_back;
+        let is_done =
+            |kept: &mut Kept| kept.dispatch.is_empty() && (!comes_back || kept.can_come_back());
+        let Some(kept) = self.leaving.take_if(is_done) else {
+            return;
+        };
+        let slots = kept.dispatch.device_slots.into_iter();
+        let accelerators = slots.map(DeviceSlot::into_accelerator);
+        match comes_back {
+            true => self.incoming = accelerators.map(Some).collect(),
+            false => self.retired.accelerators = accelerators.collect(),
+        }
+    }
+
     fn is_over(&self) -> bool {
-        self.incoming.iter().all(Option::is_none)
+        self.leaving.is_none() && self.incoming.iter().all(Option::is_none)
     }
 }

@@ -5,6 +5,7 @@ mod cache;
 mod device;
 mod failures;
 mod fairness;
+mod one_model;
 mod slo;
 mod swap;
 mod timeline;

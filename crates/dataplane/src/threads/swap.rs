@@ -3,12 +3,13 @@
 //! The driver works off the data path. A helper ([`Opening`]) opens the other bundle while the old
 //! one is in use, checks that its labels mean the same, and opens and warms a session for each one
 //! that is in use. Then the driver *prepares* every analytics worker, and only when all have
-//! accepted does it *commit*, so either all swap or none. Each worker swaps between two batches and
-//! hands back the old model, which is dropped here. Any failure before the commit *aborts* the
-//! swap, and the old model stays in use.
+//! accepted does it *commit*, so either all swap or none. Each worker swaps between two batches. It
+//! keeps the old sessions until the next swap, for flows that began with them and to bring them
+//! back, and hands back those before them, which are dropped here. Any failure before the commit
+//! *aborts* the swap, and the old model stays in use.
 //!
 //! ```text
-//! driver: open ─ check ─ golden test ─ warm ─┐         ┌ commit                   ┌─ drop, or keep
+//! driver: open ─ check ─ golden test ─ warm ─┐         ┌ commit                   ┌─ drop
 //!                                            ▼ prepare │ (or abort)       retired ┘
 //! analytics worker:          round, round, accept ─────┴─► round … round, take_retired
 //! ```
@@ -27,7 +28,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use accel::Bundle;
-use analytics::{Accelerator, NewModel, Standby};
+use analytics::{NewModel, Standby};
 use cring::MODELS_MAX;
 use tracing::warn;
 
@@ -142,13 +143,15 @@ impl Swapper {
             task: self.task,
             threads: self.targets.iter().map(|it| it.thread.clone()).collect(),
             bundle: self.bundle.clone(),
+            generation: self.generation,
             known: self.known.clone(),
             is_refused: Arc::default(),
             began: Instant::now(),
         }
     }
 
-    /// Brings it into use on every worker or on none; returns the sessions that were replaced.
+    /// Brings it into use on every worker or on none; returns what brings back the sessions that
+    /// were replaced.
     ///
     /// # Errors
     /// An analytics worker refuses, and none swaps; or the run has ended.
@@ -215,7 +218,7 @@ impl Swapper {
     /// Commits on every worker, and says so.
     fn second_phase(&mut self, ready: Ready) -> Result<Option<Previous>, Refusal> {
         let Ready { bundle, generation, has_model, cache_entries, is_return } = ready;
-        let accelerators = self.commit()?;
+        let is_sound = self.commit()?;
         self.generation = generation;
         let bundle = std::mem::replace(&mut self.bundle, bundle);
         let model = ModelId::from_bundle(&self.bundle, generation);
@@ -229,7 +232,7 @@ impl Swapper {
                 false => swaps.done += u64::from(has_model),
             }
         });
-        let before = accelerators.map(|accelerators| Previous { accelerators, bundle });
+        let before = is_sound.map(|is_sound| Previous { is_sound, generation, bundle });
         Ok(before.filter(|_| has_model))
     }
 
@@ -293,31 +296,29 @@ impl Swapper {
         Ok(())
     }
 
-    /// The second phase: all workers swap and hand back the old sessions; `None` if one is late.
-    /// That worker swaps before its next batch, whenever it goes on, so the swap stands.
-    fn commit(&mut self) -> Result<Option<Vec<Vec<Accelerator>>>, Refusal> {
+    /// The second phase: all workers swap, and hand back the sessions before the old ones, to be
+    /// dropped here. Returns whether the old ones can come back; `None` if a worker is late. That
+    /// worker swaps before its next batch, whenever it goes on, so the swap stands.
+    fn commit(&mut self) -> Result<Option<bool>, Refusal> {
         for target in &mut self.targets {
             target.send(Step::Commit)?;
         }
         let until = Instant::now() + self.answer_within;
-        let mut before = Some(Vec::new());
+        let mut is_sound = Some(true);
         for target in &mut self.targets {
             match target.answer(until, &self.helpers)? {
                 Some(Answer::Retired(retired)) => {
-                    if let Some(before) = &mut before {
-                        before.push(retired.accelerators);
-                    }
-                    drop(retired.settings);
+                    is_sound = is_sound.map(|so_far| so_far && retired.can_come_back);
                 }
                 Some(_) => {}
                 None => {
                     let what = "it swaps before its next batch";
                     warn!("{}", target.is_late(self.answer_within, what));
-                    before = None;
+                    is_sound = None;
                 }
             }
         }
-        Ok(before)
+        Ok(is_sound)
     }
 }
 

@@ -387,11 +387,11 @@ static CATALOGUE: &[Row] = &[
         began mid-stream.",
         |view| task_sums(view, |sums| sums.flows.series_withheld)),
     metric(C, "fenxi_flows_not_asked_total", "flows", &["pipeline", "task"],
-        "Flows excluded by a rule, or by the when of the task or of one that it waits for; \
-        those excluded by another task's label are not_asked in fenxi_series_total.",
+        "Flows excluded by a rule, or by the when of the task or of one that it waits for.",
         |view| task_sums(view, |sums| sums.flows.flows_not_asked)),
     metric(C, "fenxi_series_total", "series", &["pipeline", "task", "outcome"],
-        "Series by outcome; not_asked, ruled out by the label of another task.",
+        "Series by outcome; not_asked, ruled out by the label of another task, or the flow's model \
+        has gone.",
         |view| by(view, |sums| {
             let (it, full) = (&sums.analytics, sums.flows.series_shed);
             [("cached", it.cached), ("inferred", it.inferred), ("not_asked", it.not_asked),

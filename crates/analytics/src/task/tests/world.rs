@@ -206,13 +206,12 @@ impl World {
 
     /// Every series that was seen is decided, or is where it can be found.
     pub fn check_sum(&self) {
-        let dispatch = &self.task.dispatch;
-        let rows = dispatch.device_slots.iter().flat_map(|device_slot| device_slot.rows.iter());
-        let in_flight = rows.filter(|(row, _)| row.audit.is_none()).count();
+        let in_flight = self.task.on_devices() as usize;
+        let retries: usize = self.task.dispatches().map(|it| it.retries.len()).sum();
         let waiting: usize = self.task.rings.queues.iter().map(Queue::waiting_for_label).sum();
         assert_eq!(
             self.task.counters().undecided(),
-            (waiting + in_flight + dispatch.retries.len()) as u64,
+            (waiting + in_flight + retries) as u64,
             "series = fates + waiting + in flight + to be retried"
         );
     }

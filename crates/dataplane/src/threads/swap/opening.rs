@@ -49,6 +49,8 @@ pub struct Opening {
     pub(super) threads: Vec<Thread>,
     /// The model in use.
     pub(super) bundle: Arc<Bundle>,
+    /// How often it has been exchanged.
+    pub(super) generation: u16,
     pub(super) known: Known,
     /// The attempt has been counted as refused.
     pub(super) is_refused: Arc<AtomicBool>,
@@ -174,9 +176,13 @@ impl Opening {
         self.prepared(config, Vec::new(), self.bundle.clone())
     }
 
-    /// Brings back sessions that were in use before, if all of them can work again.
+    /// Brings back sessions that were in use before, if all of them can work again and no other
+    /// swap came since.
     pub fn again(&self, config: &Config, before: Previous) -> Option<Prepared> {
-        before.is_sound().then(|| self.prepared(config, before.accelerators, before.bundle))
+        let Previous { is_sound, generation, bundle } = before;
+        let accelerators = || self.threads.iter().map(|_| Vec::new()).collect();
+        let is_the_last = generation == self.generation;
+        (is_sound && is_the_last).then(|| self.prepared(config, accelerators(), bundle))
     }
 
     fn prepared(

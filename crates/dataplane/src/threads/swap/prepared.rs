@@ -28,7 +28,7 @@ impl From<Error> for Refusal {
 /// The devices and settings that are to come into use; devices are open and warm.
 pub struct Prepared {
     /// Another model, or the same on other devices, for each analytics worker; empty if they keep
-    /// theirs.
+    /// theirs. A worker's are empty where those come back that the last swap has replaced.
     pub(super) accelerators: Vec<Vec<Accelerator>>,
     pub(super) bundle: Arc<Bundle>,
     pub(super) settings: Vec<Option<Settings>>,
@@ -40,9 +40,12 @@ pub struct Prepared {
     pub is_return: bool,
 }
 
-/// The sessions that were in use before, for each analytics worker.
+/// The sessions that a swap has replaced. The analytics workers keep them until the next swap.
 pub struct Previous {
-    pub(super) accelerators: Vec<Vec<Accelerator>>,
+    /// All of them can work again: one that had hung might give an old answer to a new batch.
+    pub(super) is_sound: bool,
+    /// The model that has replaced theirs.
+    pub(super) generation: u16,
     pub(super) bundle: Arc<Bundle>,
 }
 
@@ -50,13 +53,6 @@ impl Previous {
     /// Their model.
     pub fn bundle(&self) -> &Arc<Bundle> {
         &self.bundle
-    }
-
-    /// Whether all of its sessions can work again: one that had hung might give an old answer to a
-    /// new batch.
-    pub(super) fn is_sound(&self) -> bool {
-        let sessions = self.accelerators.iter().flatten();
-        sessions.into_iter().all(|it| it.device.is_idle())
     }
 }
 
