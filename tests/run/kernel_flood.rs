@@ -40,7 +40,10 @@ fn a_flood_of_syns_takes_no_label_from_honest_connections() {
     let path = dir.path().join("records");
     let warm = write_flood(dir.path().join("warm"), 0..50_000);
     let flood = write_flood(dir.path().join("flood"), 50_000..250_000);
-    let live = start_kernel(&lab, "in", SMALL, &path, &["--set", "ring.slots=65536"]);
+    // Each SYN has a record; a busy machine writes them later.
+    let room = ["ring.slots=65536", "records.queue=524288", "records.drain_s=60"];
+    let args = room.map(|key| ["--set", key]);
+    let live = start_kernel(&lab, "in", SMALL, &path, args.as_flattened());
     lab.on("client", || send(&warm, "eth"));
     live.wait_for_packets(50_000);
     let before = live.resident_kib();

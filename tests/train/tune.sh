@@ -2,7 +2,7 @@
 # A model learns on where it runs: fenxi samples live traffic, fenxi-tune learns from it and offers a model, fenxi judges it and
 # swaps. What happens is in tune.py; this makes it a network namespace with a wire, `a` to `b`.
 # usage: tests/train/tune.sh [FENXI]     FENXI: the program (default target/release/fenxi)
-#   PYTHON        a Python that has the trainer (default that of models/train/run.sh)
+#   PYTHON        a Python with the trainer (default as in models/train/run.sh)
 # Skipped without root, unless FENXI_REQUIRE_ALL=1.
 set -eu
 
