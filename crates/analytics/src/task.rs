@@ -32,6 +32,7 @@ mod rings;
 pub mod row_layout;
 mod settings;
 mod swap;
+mod whose;
 
 use crate::batching::{Decision, Fire, Situation, SloPlan};
 use crate::cache::Cache;
@@ -44,7 +45,6 @@ use crate::{
     Trigger,
 };
 use at_once::Times;
-use kept::Models;
 use labelling::Labelling;
 pub use labelling::Observer;
 use measure::Measure;
@@ -54,6 +54,7 @@ pub use settings::Settings;
 use std::time::{Duration, Instant};
 pub use swap::{NewModel, Refused, Retired, Standby, SwapError};
 use swap::{Role, Swaps};
+use whose::Models;
 
 /// The longest sleep while series wait for other tasks' labels. Those may come from a ring that was
 /// looked at before, so nothing else tells that there is work.

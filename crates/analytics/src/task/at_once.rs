@@ -5,9 +5,9 @@
 //! [`TIMED_EVERY`] is timed, and those behind it count as if they had taken as long.
 
 use super::Task;
-use super::kept::Lesser;
 use super::row_layout::write_series;
 use super::swap::Role;
+use super::whose::Lesser;
 use crate::batching::Fire;
 use crate::cache::Answer;
 use crate::device_slot::{DeviceSlot, Polled};
@@ -39,7 +39,7 @@ pub(super) struct Times {
 
 impl Task {
     /// The label of a series: `given` if its model was asked elsewhere, or from the first device of
-    /// the model that the flow began with ([`super::kept`]), which takes a single row and works
+    /// the model that the flow began with (`kept`), which takes a single row and works
     /// inside [`accel::Device::submit`]. `clock` is the clock of [`Slot::emitted_ns`]. Counters
     /// know of it after [`Task::count_answers`].
     pub fn answer(

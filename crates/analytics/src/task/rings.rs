@@ -1,8 +1,8 @@
 //! A task's rings: what has come is looked up in the cache once, or kept for a batch.
 
 use super::after::{After, Verdict};
-use super::kept::{Models, Whose};
 use super::labelling::Labelling;
+use super::whose::{Models, Whose};
 use crate::RingInput;
 use crate::cache::{Cache, LookUp};
 use crate::ring_input::{Queue, Seen};
