@@ -1,4 +1,4 @@
-//! Which of a task's models a series is for: the one that answered its flow first ([`super::kept`]).
+//! Which model of a task a series is for: the one that answered its flow first ([`super::kept`]).
 //!
 //! A flow's model is found in its label words. Only its task writes answers there, and a flow's
 //! series come down one ring in their order, so a look at the lesser depths is enough.
