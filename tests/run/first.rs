@@ -76,7 +76,8 @@ pub fn both(
         let args = [&own[..], &[path.to_str().unwrap()], args, more].concat();
         Live::start(lab, "host", &args)
     };
-    let all = start(&paths[0], &[]);
+    // The capture is sent as fast as it goes, and takes some hundred MiB of ring.
+    let all = start(&paths[0], &["--set", "io.blocks=2048"]);
     let first = start(&paths[1], mode);
     assert_eq!(first.metric_sum("fenxi_port_counts_in_kernel"), 1.0);
     let sent = lab.on("host", || send(capture, "a"));
