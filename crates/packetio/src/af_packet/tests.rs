@@ -10,7 +10,7 @@ mod ports;
 mod states;
 
 use std::collections::HashMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
@@ -239,12 +239,12 @@ fn a_port_that_never_sleeps_receives() {
         return;
     };
     netns.inside(|| {
-        let wait = std::time::Duration::ZERO;
+        let wait = Duration::ZERO;
         let mut port = RingReader::open(&PortSettings { wait, ..config() }).unwrap();
         assert!(port.receive(8).unwrap().is_empty());
         send(&mut sender("a0"), numbered(500));
-        let mut count = 0;
-        while count < 500 {
+        let (mut count, began) = (0, Instant::now());
+        while count < 500 && began.elapsed() < Duration::from_secs(10) {
             count += port.receive(8).unwrap().len();
         }
         assert_eq!(count, 500);
