@@ -137,7 +137,12 @@ struct Outcome {
     without: u64,
     /// Flows with an answer at each depth.
     full: u64,
-    swaps: u64,
+    /// Swaps that have come to their end, by how the model came or went.
+    replaced: u64,
+    promoted: u64,
+    withdrawn: u64,
+    /// Flows that a canary answered.
+    by_canaries: u64,
 }
 
 struct Load {
@@ -147,6 +152,9 @@ struct Load {
     flows: Vec<Flow>,
     random: Random,
     generation: u16,
+    /// Of the canary, or of the last one that was withdrawn.
+    canary: Option<u16>,
+    has_canary: bool,
     fails_in: Option<u64>,
     now_ns: u64,
     outcome: Outcome,
@@ -180,6 +188,8 @@ impl Load {
             flows: vec![Flow::default(); ENTRIES],
             random: Random(7),
             generation: 0,
+            canary: None,
+            has_canary: false,
             fails_in,
             now_ns: 0,
             outcome: Outcome::default(),
@@ -258,13 +268,33 @@ impl Load {
         outcome.full += u64::from(models.len() == labels.len());
         outcome.without += u64::from(models.is_empty());
         outcome.mixed += u64::from(models.windows(2).any(|two| two[0] != two[1]));
+        outcome.by_canaries += u64::from(self.has_canary && models.first() == self.canary.as_ref());
         true
+    }
+
+    /// What a swap changes, by chance: a canary is promoted as often as it is withdrawn.
+    fn change(&mut self) -> NewModel {
+        let coming = match (self.has_canary, self.random.below(2)) {
+            (false, 0) => Coming::Replaces,
+            (false, _) => Coming::Canary,
+            (true, 0) => Coming::Promoted,
+            (true, _) => Coming::Withdrawn,
+        };
+        self.has_canary = coming == Coming::Canary;
+        if matches!(coming, Coming::Promoted | Coming::Withdrawn) {
+            return NewModel { accelerators: Vec::new(), generation: self.generation, coming };
+        }
+        self.generation = (self.generation + 1) % 250;
+        self.canary = self.has_canary.then_some(self.generation).or(self.canary);
+        let is_inline = self.producer.is_none();
+        let accelerators = accelerators(is_inline, self.generation, self.fails_in);
+        NewModel { accelerators, generation: self.generation, coming }
     }
 
     /// Swaps whenever the last swap is over, after `every` steps at least.
     fn run(mut self, flows: u64, every: u64) -> Outcome {
         let mut steps = 0_u64;
-        let mut is_swapping = false;
+        let mut swapping = None;
         while self.outcome.flows < flows {
             self.step();
             steps += 1;
@@ -272,22 +302,31 @@ impl Load {
                 self.now_ns += 10_000;
                 self.manager.round(self.now_ns);
             }
-            let over = self.manager.tasks_mut()[0].take_retired().is_some();
-            self.outcome.swaps += u64::from(over);
-            is_swapping &= !over;
-            if !is_swapping && steps.is_multiple_of(every) {
-                self.generation = (self.generation + 1) % 250;
-                let is_inline = self.producer.is_none();
-                let accelerators = accelerators(is_inline, self.generation, self.fails_in);
-                let model = Some(NewModel { accelerators, generation: self.generation });
+            if self.manager.tasks_mut()[0].take_retired().is_some() {
+                match swapping.take() {
+                    Some(Coming::Replaces) => self.outcome.replaced += 1,
+                    Some(Coming::Promoted) => self.outcome.promoted += 1,
+                    Some(Coming::Withdrawn) => self.outcome.withdrawn += 1,
+                    _ => {}
+                }
+            }
+            if swapping.is_none() && steps.is_multiple_of(every) {
+                let model = self.change();
+                swapping = Some(model.coming);
                 let task = &mut self.manager.tasks_mut()[0];
-                task.prepare(Standby { model, settings: None }).unwrap();
-                task.commit();
-                is_swapping = true;
+                match task.prepare(Standby { model: Some(model), settings: None }) {
+                    Ok(()) => task.commit(),
+                    // Its devices have failed.
+                    Err(refused) => {
+                        assert!(matches!(refused.error, SwapError::Canary(_)), "{refused}");
+                        (self.has_canary, swapping) = (true, None);
+                    }
+                }
             }
         }
+        let Outcome { replaced, promoted, .. } = self.outcome;
         let counters = self.manager.tasks()[0].counters();
-        assert_eq!(counters.swaps, self.outcome.swaps);
+        assert_eq!(counters.swaps, replaced + promoted);
         self.outcome
     }
 }
@@ -296,10 +335,17 @@ impl Load {
 fn no_flow_has_answers_of_two_models_and_none_is_without() {
     for is_inline in [false, true] {
         let outcome = Load::new(is_inline, None).run(1_000_000, 2_000);
-        let Outcome { flows, mixed, without, full, swaps } = outcome;
-        println!("{flows} flows, {full} with all answers, {swaps} swaps, inline: {is_inline}");
+        let Outcome { flows, mixed, without, full, .. } = outcome;
+        let Outcome { replaced, promoted, withdrawn, by_canaries, .. } = outcome;
+        println!(
+            "{flows} flows, {full} with all answers, {replaced} models replaced, {promoted} \
+             canaries promoted, {withdrawn} withdrawn, {by_canaries} flows of theirs, inline: \
+             {is_inline}"
+        );
         assert_eq!((mixed, without), (0, 0), "inline: {is_inline}");
-        assert!(swaps >= 1000, "{swaps} swaps");
+        assert!(replaced.min(promoted).min(withdrawn) >= 200, "{replaced} {promoted} {withdrawn}");
+        assert!(replaced + promoted >= 1000, "{replaced} and {promoted}");
+        assert!(by_canaries > flows / 50, "{by_canaries} of {flows}");
         assert!(full > flows / 10, "{full} of {flows}");
     }
 }

@@ -11,7 +11,11 @@ fn standby(world: &World, devices: usize, generation: u16) -> Standby {
         Accelerator::from(device)
     });
     Standby {
-        model: Some(NewModel { accelerators: accelerators.collect(), generation }),
+        model: Some(NewModel {
+            accelerators: accelerators.collect(),
+            generation,
+            coming: Coming::Replaces,
+        }),
         settings: None,
     }
 }
@@ -160,7 +164,11 @@ fn what_does_not_fit_is_refused_and_comes_back() {
     let device = FakeDevice::new(0, Sizes::Fixed(vec![]), Vec::new(), other.log.clone());
     let device: Box<dyn Device> = Box::new(device);
     let (_, error) = refused(Standby {
-        model: Some(NewModel { accelerators: vec![device.into()], generation: 1 }),
+        model: Some(NewModel {
+            accelerators: vec![device.into()],
+            generation: 1,
+            coming: Coming::Replaces,
+        }),
         settings: None,
     });
     assert!(error.contains("sizes are positive and ascend"), "{error}");
@@ -275,7 +283,7 @@ fn the_model_before_comes_back_once_it_has_answered_what_waits() {
     plan.devices[0].1 = vec![Deed::Works(2)];
     let mut world = plan.start();
     let nothing = Standby {
-        model: Some(NewModel { accelerators: Vec::new(), generation: 1 }),
+        model: Some(NewModel { accelerators: Vec::new(), generation: 1, coming: Coming::Replaces }),
         settings: None,
     };
     let refused = world.task.prepare(nothing).unwrap_err();
@@ -288,7 +296,7 @@ fn the_model_before_comes_back_once_it_has_answered_what_waits() {
     assert!(world.task.take_retired().is_some_and(|retired| retired.can_come_back));
     // The fake device of the first model goes on to answer as that model does.
     let back = Standby {
-        model: Some(NewModel { accelerators: Vec::new(), generation: 0 }),
+        model: Some(NewModel { accelerators: Vec::new(), generation: 0, coming: Coming::Replaces }),
         settings: None,
     };
     swap(&mut world, back);
