@@ -1,17 +1,17 @@
-//! A canary: a model that answers a share of new flows beside the one in use, until it is promoted or
-//! withdrawn.
+//! A canary: a model that answers a share of new flows beside the one in use, until it is promoted
+//! or withdrawn.
 //!
 //! ```text
-//! Coming::Canary ─► one new flow in five, at all its depths ─┬─► Promoted:  its devices come into use
-//!                                                            └─► Withdrawn: what it has is answered
+//! Canary ─► one new flow in five, at all its depths ─┬─► Promoted:  its devices come into use
+//!                                                    └─► Withdrawn: it answers what it has
 //! ```
 //!
 //! It keeps its generation when it is promoted, so its flows go on with it. Flows of one that was
 //! withdrawn get no further answer: those that they have decide.
 //!
-//! A canary works as a [kept](super::kept) model does, without the cache, whose answers are those of
-//! the model in use. A new flow for which it has no room, or no device that is up, goes to the model
-//! in use: a canary that fails costs its flows one answer.
+//! A canary works as a [kept](super::kept) model does, without the cache, whose answers are those
+//! of the model in use. A new flow for which it has no room, or no device that is up, goes to the
+//! model in use.
 
 use super::Task;
 use super::kept::Kept;
@@ -32,8 +32,8 @@ impl Task {
     }
 }
 
-/// Whether a new flow is one of the share. A place in the flow table depends on all flows before, so
-/// that nobody can choose it from outside, and is the same when a recording is replayed.
+/// Whether a new flow is one of the share. A place in the flow table depends on all flows before,
+/// so that nobody can choose it from outside, and is the same when a recording is replayed.
 pub(super) fn is_chosen(flow: FlowRef) -> bool {
     let number = u64::from(flow.generation) << 32 | u64::from(flow.index);
     // 2^64 over the golden ratio: numbers in a row are spread evenly.

@@ -1,15 +1,17 @@
 //! One flow, one model: a flow is answered at all its depths by the model that answered it first.
 //!
 //! A [canary](super::canary) answers the flows that began with it. After a swap the task keeps the
-//! model before until the next swap. It answers
+//! model before until the next swap. That one answers
 //!
 //! * series that waited at the commit, because it may have answered their flows at another depth;
 //! * series of flows that it has answered, or is about to answer, at a lesser depth.
 //!
-//! What is for these models are the retries of a [`Dispatch`] of its own: fired as soon as one of its devices is free,
-//! whatever the policy, and without the cache. All other series are for the model in use.
+//! What is for such a model are the retries of a [`Dispatch`] of its own: fired as soon as one of
+//! its devices is free, whatever the policy, and without the cache. All other series are for the
+//! model in use.
 //!
-//! A flow whose model has gone, two swaps ago, gets no further answer: those that it has decide.
+//! A flow whose model has gone, two swaps ago or with its canary, gets no further answer: those
+//! that it has decide.
 
 use super::canary::is_chosen;
 use super::rings::Rings;
