@@ -181,7 +181,7 @@ fn a_candidates_way(test: &str, layout: &str) {
     let judged = world.ctl(&["model", "offer", good]);
     assert!(judged.contains("in shadow for the next 300 held-out flows"), "{judged}");
     // Nothing is offered beside it.
-    world.live.ctl(&["model", "offer", good]).expect_code(75);
+    world.live.ctl(&["model", "offer", good]).expect_code(69);
     world.wait_for("canary");
     let page = world.ctl(&["model", "offers"]);
     assert!(page.contains("above-500: a canary, has answered "), "{page}");

@@ -177,12 +177,12 @@ impl Offers {
     pub fn under_way(&self, task: usize) -> Option<String> {
         let candidate = self.candidates[task].as_ref()?;
         let (stage, of) = match candidate.stage {
-            Stage::Shadow => ("in shadow", candidate.flows),
+            Stage::Shadow => ("in shadow,", candidate.flows),
             Stage::Canary(_) => ("a canary, has answered", CANARY_FLOWS),
-            Stage::Watched => ("in use and watched", WATCHED_FLOWS),
+            Stage::Watched => ("in use and watched,", WATCHED_FLOWS),
         };
         let seen = self.seen(task, candidate).min(of);
-        Some(format!("{}: {stage}, {seen} of {of} flows", candidate.bundle.dir().display()))
+        Some(format!("{}: {stage} {seen} of {of} flows", candidate.bundle.dir().display()))
     }
 
     /// Judges a candidate. Returns what is known of it and what comes next.

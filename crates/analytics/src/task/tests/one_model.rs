@@ -152,7 +152,7 @@ struct Load {
     flows: Vec<Flow>,
     random: Random,
     generation: u16,
-    /// Of the canary, or of the last one that was withdrawn.
+    /// The last canary's generation.
     canary: Option<u16>,
     has_canary: bool,
     fails_in: Option<u64>,

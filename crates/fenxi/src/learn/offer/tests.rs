@@ -136,8 +136,8 @@ impl World {
         world
     }
 
-    /// Flows of a world with this slope end, two samples each. Their answers are those of the model
-    /// in use and, one in five, of the canary; or else `class` where the newest model answers.
+    /// Flows of a world with this slope end, two samples each. The model in use answers them, and
+    /// the canary one in five; or `class` is the answer where the newest model is asked.
     fn push(&mut self, flows: u64, slope: f64, class: Option<u16>) {
         let (in_use, canary) = (self.models.in_use(0), self.models.canary.clone());
         for flow_id in self.flows..self.flows + flows {
