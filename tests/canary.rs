@@ -113,7 +113,7 @@ impl Drop for Traffic {
 
 impl World {
     /// A run whose model calls every flow small, though every other one is large.
-    fn start(test: &str, layout: &str) -> Option<World> {
+    fn start(test: &str, layout: &str, is_recorded: bool) -> Option<World> {
         let lab = Lab::new(test, &["host"], &[])?;
         let dir = tempfile::tempdir().unwrap();
         lab.wire_within("host", "a", "b");
@@ -129,7 +129,11 @@ impl World {
             "learn.share=1".to_owned(),
             format!("records.path={}", dir.path().join("flows.jsonl").display()),
         ];
-        let args: Vec<&str> = keys.iter().flat_map(|key| ["--set", key]).collect();
+        let recording = recording(&dir);
+        let mut args: Vec<&str> = keys.iter().flat_map(|key| ["--set", key]).collect();
+        if is_recorded {
+            args.extend(["--record", recording.to_str().unwrap()]);
+        }
         let live = Live::start(&lab, "host", &args);
         let traffic = Traffic::start(&lab);
         Some(World { live, traffic, dir, _lab: lab })
@@ -155,23 +159,34 @@ impl World {
         self.live.ctl(args).expect_code(0).stdout
     }
 
-    /// Ends the traffic, then the run; the records of all flows.
+    /// Ends the traffic, then the run, which a recording repeats; the records of all flows.
     fn finish(mut self) -> Vec<Value> {
         self.traffic.stop();
         let is_empty = |live: &Live| live.metric_sum("fenxi_flow_table_entries") == 0.0;
         self.live.wait_for("all flows are over", is_empty);
         assert_eq!(self.live.metric_sum("fenxi_balance"), 0.0);
         self.live.terminate(0);
+        let recording = recording(&self.dir);
+        if recording.exists() {
+            let mut replay = common::fenxi(["replay", "--json", "--recorded"]);
+            replay.arg(&recording);
+            let summary = common::run(replay).expect_code(0).json();
+            assert_eq!(summary["recorded"]["same"], true, "{}", summary["recorded"]);
+        }
         common::json_lines(&self.dir.path().join("flows.jsonl"))
     }
+}
+
+fn recording(dir: &TempDir) -> PathBuf {
+    dir.path().join("recording")
 }
 
 fn first(flow: &Value) -> &str {
     flow["first"].as_str().unwrap()
 }
 
-fn a_candidates_way(test: &str, layout: &str) {
-    let Some(world) = World::start(test, layout) else { return };
+fn a_candidates_way(test: &str, layout: &str, is_recorded: bool) {
+    let Some(world) = World::start(test, layout, is_recorded) else { return };
     let held = |live: &Live| {
         live.samples_with("fenxi_learn_samples_total", "outcome=\"held\"").iter().sum::<f64>()
     };
@@ -219,10 +234,10 @@ fn a_candidates_way(test: &str, layout: &str) {
 
 #[test]
 fn a_candidate_answers_a_share_of_flows_before_it_is_promoted() {
-    a_candidates_way("canary", "1:1:2");
+    a_candidates_way("canary", "1:1:2", true);
 }
 
 #[test]
 fn a_candidate_answers_a_share_of_flows_inline() {
-    a_candidates_way("canary-inline", "1:0:0");
+    a_candidates_way("canary-inline", "1:0:0", false);
 }

@@ -9,8 +9,9 @@
 //! It keeps its generation when it is promoted, so its flows go on with it. Flows of one that was
 //! withdrawn get no further answer: those that they have decide.
 //!
-//! A canary works as a [kept](super::kept) model does, without the cache, whose answers the model in
-//! use gave. A new flow for which it has no room, or no device that is up, goes to the model in use.
+//! A canary works as a [kept](super::kept) model does, without the cache, which holds what the
+//! model in use said. A new flow for which it has no room, or no device that is up, goes to the
+//! model in use.
 
 use super::Task;
 use super::kept::Kept;

@@ -73,7 +73,7 @@ static CATALOGUE: &[Row] = &[
         |_| vec![count(&[version::NUMBER, version::REVISION, FEATURES], 1)]),
     metric(G, "fenxi_model_info", "", &["task", "model", "version", "sha256", "generation"],
         "1; the labels say which model a task uses. Records name the same generation, which \
-        grows with each swap.",
+        grows with each swap and canary.",
         |view| {
             let tasks = view.run_state.tasks.iter();
             tasks.map(|TaskState { name, model, .. }| {
