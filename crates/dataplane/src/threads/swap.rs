@@ -229,7 +229,7 @@ impl Swapper {
         let Prepared { accelerators, bundle, settings, change, cache_entries, is_return, .. } =
             prepared;
         let (has_model, coming) = (!accelerators.is_empty(), prepared.coming);
-        if has_model && coming == Coming::Replaces {
+        if has_model && coming != Coming::Promoted {
             self.withdraw()?;
         }
         let generation = match &self.canary {

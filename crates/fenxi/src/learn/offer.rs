@@ -275,11 +275,13 @@ impl Offers {
 
     /// An operator wants the model before the last promotion, or no canary.
     pub fn back(&mut self, task: usize, models: &mut dyn Models) -> Result<String, Refusal> {
-        let is_canary = |it: &mut Candidate| matches!(it.stage, Stage::Canary(_));
-        if let Some(canary) = self.candidates[task].take_if(is_canary) {
-            self.withdraw(task, &canary, Refusal::new("back", "by command"), models);
+        if let Some(Candidate { stage: Stage::Canary(_), bundle, .. }) = &self.candidates[task] {
+            models.withdraw(task)?;
+            self.refuse(task, bundle.dir(), &Refusal::new("withdrawn", "back: by command"));
+            let done = format!("{}: no canary any more", bundle.dir().display());
+            self.candidates[task] = None;
             self.show(task);
-            return Ok(format!("{}: no canary any more", canary.bundle.dir().display()));
+            return Ok(done);
         }
         models.back(task)?;
         self.candidates[task] = None;

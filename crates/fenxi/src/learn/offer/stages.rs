@@ -41,11 +41,11 @@ impl Offers {
         candidate: Candidate,
         models: &mut dyn Models,
     ) -> Option<Candidate> {
-        let canary = match candidate.stage {
-            Stage::Canary(generation) => Some(generation),
-            Stage::Shadow | Stage::Watched => None,
+        let is_there = match candidate.stage {
+            Stage::Canary(generation) => models.canary(task) == Some(generation),
+            Stage::Shadow | Stage::Watched => true,
         };
-        if models.in_use(task).1 != candidate.generation || models.canary(task) != canary {
+        if models.in_use(task).1 != candidate.generation || !is_there {
             let why = "another model came";
             self.refuse(task, candidate.bundle.dir(), &Refusal::new("overtaken", why));
             return None;
@@ -176,7 +176,7 @@ impl Offers {
     }
 
     /// Refuses a candidate, and takes it away where it is a canary.
-    pub(super) fn withdraw(
+    fn withdraw(
         &self,
         task: usize,
         candidate: &Candidate,
