@@ -55,7 +55,7 @@ struct Flight {
 
 /// A device, its condition, and the batch it is working on.
 pub(crate) struct DeviceSlot {
-    accelerator: Accelerator,
+    pub accelerator: Accelerator,
     /// The device as requested, for messages.
     name: String,
     model: Model,
@@ -90,13 +90,13 @@ pub(crate) enum Polled<'a> {
 }
 
 impl DeviceSlot {
-    pub fn new(accelerator: Accelerator) -> Self {
+    pub fn new(accelerator: Accelerator, model: Model) -> Self {
         Self {
             rows: Rows::with_capacity(accelerator.device.sizes().largest()),
             name: accelerator.device.requested().to_owned(),
             forecast: accelerator.profile.map(Forecast::new),
             accelerator,
-            model: Model::default(),
+            model,
             flight: None,
             filled: None,
             condition: Condition::up(0),
@@ -314,8 +314,7 @@ impl DeviceSlot {
         self.flight = None;
         let since_ns = if self.is_up() { self.since_ns() } else { now_ns };
         self.condition = Condition::up(since_ns);
-        let mut old = DeviceSlot::new(mem::replace(&mut self.accelerator, new));
-        old.model = before;
+        let mut old = DeviceSlot::new(mem::replace(&mut self.accelerator, new), before);
         match was {
             DeviceState::Up => {}
             DeviceState::Hung => old.condition.hang(now_ns),

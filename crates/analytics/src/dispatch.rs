@@ -30,10 +30,11 @@ pub(crate) struct Dispatch {
 }
 
 impl Dispatch {
-    pub fn new(accelerators: Vec<Accelerator>) -> Self {
-        let device_slots: Vec<DeviceSlot> = accelerators.into_iter().map(DeviceSlot::new).collect();
+    /// All devices have this model.
+    pub fn new(accelerators: Vec<Accelerator>, model: Model) -> Self {
+        let slots = accelerators.into_iter().map(|it| DeviceSlot::new(it, model));
         let mut dispatch = Self {
-            device_slots,
+            device_slots: slots.collect(),
             retries: VecDeque::new(),
             next: 0,
             left: 0,

@@ -67,4 +67,6 @@ pub use manager::{Manager, Round};
 pub use ring_input::RingInput;
 pub use task::after::{After, Need, Test};
 pub use task::row_layout::write_series;
-pub use task::{NewModel, Observer, Refused, Retired, Settings, Standby, SwapError, Task};
+pub use task::{
+    CANARY_ONE_IN, Coming, NewModel, Refused, Retired, Settings, Standby, SwapError, Task,
+};

@@ -23,6 +23,7 @@
 
 pub(crate) mod after;
 mod at_once;
+mod canary;
 mod collect;
 mod kept;
 pub(crate) mod labelling;
@@ -37,7 +38,7 @@ mod whose;
 use crate::batching::{Decision, Fire, Situation, SloPlan};
 use crate::cache::Cache;
 use crate::controller::Goal;
-use crate::device_slot::DeviceSlot;
+use crate::device_slot::{DeviceSlot, Model};
 use crate::dispatch::Dispatch;
 use crate::executors::Executors;
 use crate::{
@@ -45,14 +46,14 @@ use crate::{
     Trigger,
 };
 use at_once::Times;
+pub use canary::CANARY_ONE_IN;
 use labelling::Labelling;
-pub use labelling::Observer;
 use measure::Measure;
 use rings::{Rings, TimedCache};
 use row_layout::RowLayout;
 pub use settings::Settings;
 use std::time::{Duration, Instant};
-pub use swap::{NewModel, Refused, Retired, Standby, SwapError};
+pub use swap::{Coming, NewModel, Refused, Retired, Standby, SwapError};
 use swap::{Role, Swaps};
 use whose::Models;
 
@@ -77,7 +78,7 @@ pub struct Task {
     /// When the timer started by which policies measure the timeout.
     timer_ns: u64,
     draining: bool,
-    /// Models that are in use no more went first in the last round.
+    /// Models beside the one in use went first in the last round.
     kept_first: bool,
     /// Expected time of this round's batches on the manager's thread.
     work_ns: u64,
@@ -122,7 +123,7 @@ impl Task {
         }
         let began = Instant::now();
         let labelling = Labelling::new(&accelerators, Measure::new(goal(config.policy)));
-        let dispatch = Dispatch::new(accelerators);
+        let dispatch = Dispatch::new(accelerators, Model::default());
         let mut rings = Rings::new(inputs, config.after.clone());
         rings.set_largest_batch(dispatch.largest());
         Ok(Self {
@@ -150,11 +151,6 @@ impl Task {
     /// cache never turns itself off, so that it does not depend on time.
     pub fn set_cost_clock(&mut self, clock: impl Fn() -> u64 + Send + 'static) {
         self.cache.clock = Box::new(clock);
-    }
-
-    /// Shows each series with its answer to this observer from now on.
-    pub fn observe(&mut self, observer: Box<dyn Observer>) {
-        self.labelling.observer = Some(observer);
     }
 
     /// The first part of a round. Returns whether a batch came back, and whether series were seen.
@@ -285,7 +281,7 @@ impl Task {
         fired | self.shed_kept()
     }
 
-    /// Fires what is for the models that are in use no more.
+    /// Fires what is for the models beside the one in use.
     fn fire_kept(&mut self, now_ns: u64, executors: &mut Executors) -> bool {
         let mut fired = false;
         for role in Role::KEPT {
@@ -353,7 +349,7 @@ impl Task {
 
     /// Asks the policy about each free device in turn, until it wants a batch.
     fn next_batch(&mut self, now_ns: u64, executors: &Executors) -> Option<(usize, Fire)> {
-        if !self.dispatch.retries.is_empty() {
+        if !self.dispatch.retries.is_empty() || self.swaps.await_devices() {
             return None;
         }
         let oldest_ns = self.rings.oldest_seen_ns()?;

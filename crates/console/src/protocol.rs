@@ -110,7 +110,7 @@ pub enum Request {
     },
     /// Where candidates stand.
     ModelOffers {},
-    /// Swap back to the model before the last promoted candidate.
+    /// Withdraw the canary, or swap back to the model before the last promoted candidate.
     ModelBack {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<String>,

@@ -3,8 +3,8 @@
 //! flows, which it holds out, since flows themselves tell the truth when they end.
 //!
 //! ```text
-//! samples of flows ─┬─► tuner ── offer ─► judged ─► shadow ─► promoted, watched ─► kept
-//!                   └─► held out ───────────┴─────────┴──────────┘   └► rolled back
+//! samples of flows ─┬─► tuner ── offer ─► judged ─► shadow ─► canary ─► promoted, watched ─► kept
+//!                   └─► held out ───────────┴─────────┴─────────┴──────────┘   └► rolled back
 //! ```
 //!
 //! A flow manager makes samples ([`flowmgr::record::Sample`]). The thread of the sink keeps a few

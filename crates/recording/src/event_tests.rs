@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use accel::{DeviceError, Sizes};
 
 use super::*;
-use crate::forms::{DeviceFacts, DeviceFailure, TaskConfig};
+use crate::forms::{DeviceFacts, DeviceFailure, ModelSwap, TaskConfig};
 use crate::reader::{Next, ReadError, Reader};
 
 fn frame() -> impl Strategy<Value = Frame<'static>> {
@@ -169,7 +169,11 @@ pub fn event() -> impl Strategy<Value = Event<'static>> {
         }),
         (any::<u32>(), prop::option::of(changes), any::<bool>()).prop_map(
             |(manager, settings, has_model)| {
-                let model = has_model.then(|| (vec![device()], 3));
+                let model = has_model.then(|| ModelSwap {
+                    devices: vec![device()],
+                    generation: 3,
+                    coming: analytics::Coming::Canary,
+                });
                 Event::Prepare { manager, task: manager % 2, swap: TaskSwap { model, settings } }
             }
         ),

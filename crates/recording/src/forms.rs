@@ -47,7 +47,7 @@ mod flow;
 mod task;
 
 pub use flow::{ActionForm, FlowConfigForm, FlowSettingsForm};
-pub use task::{DeviceFacts, DeviceFailure, TaskConfig, TaskStart, TaskSwap};
+pub use task::{DeviceFacts, DeviceFailure, ModelSwap, TaskConfig, TaskStart, TaskSwap};
 
 list!(features, Feature, "FeatureForm");
 #[derive(Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use dataplane::recorder::{Change, FlowRecorder, FlowStep, SeriesRecorder};
 use crate::counts::Counting;
 use crate::device::RecordedDevice;
 use crate::event::{Answer, CountsByName, Event, Port, Who};
-use crate::forms::{DeviceFacts, TaskConfig, TaskStart, TaskSwap};
+use crate::forms::{DeviceFacts, ModelSwap, TaskConfig, TaskStart, TaskSwap};
 use crate::frame::Keeper;
 use crate::journal::{Journal, Recorder, Shared};
 
@@ -266,7 +266,8 @@ impl SeriesRecorder for SeriesSteps {
         if self.thread.is_open {
             let model = standby.model.as_mut().map(|model| {
                 let devices = model.accelerators.iter_mut().map(DeviceFacts::new);
-                (devices.collect(), model.generation)
+                let devices = devices.collect();
+                ModelSwap { devices, generation: model.generation, coming: model.coming }
             });
             let change = change.filter(|_| standby.settings.is_some()).cloned();
             let settings = change.map(|(old, new)| (TaskConfig(old), TaskConfig(new)));

@@ -13,7 +13,7 @@ use super::counts::{Counting, difference};
 use super::device::Script;
 use super::event::Call;
 use super::event::{Answer, CountsByName, Event, Frame, Who};
-use super::forms::{DeviceFacts, TaskConfig, TaskStart, TaskSwap};
+use super::forms::{DeviceFacts, ModelSwap, TaskConfig, TaskStart, TaskSwap};
 use super::header::Header;
 use super::managers::{Managers, Series};
 use super::reader::{self, Next};
@@ -277,11 +277,12 @@ impl Replayer {
     /// The task accepts or refuses the swap, as it did in the run.
     fn prepare(&mut self, manager: u32, task: u32, swap: &TaskSwap) -> Result<(), String> {
         let model = match &swap.model {
-            Some((devices, generation)) => {
+            Some(ModelSwap { devices, generation, coming }) => {
                 check_devices(devices)?;
                 Some(NewModel {
                     accelerators: self.script.accelerators(devices),
                     generation: *generation,
+                    coming: *coming,
                 })
             }
             None => None,

@@ -24,6 +24,7 @@ NEW_MIN = 100  # samples of a round
 KEPT = 5  # bundles
 BY_CHANCE = 1.96 * math.sqrt(2)  # standard errors: 5 % of pairs of one mean lie further apart
 OFFERED_MAX = 200  # contents that are not offered again
+UNDER_WAY = 409  # fenxi has not looked at it: another is under way, or a reload is not confirmed
 ALARMS_MAX = 20  # in the status
 FOLDERS = "model-" + 8 * "[0-9]"
 STATUS = "status.json"
@@ -170,7 +171,8 @@ class Service:
             self.say("offer", f"not offered: {error}")
             shutil.rmtree(folder, ignore_errors=True)
             return
-        self.offered.append(digest)
+        if code != UNDER_WAY:
+            self.offered.append(digest)
         self.losses.clear()
         self.say(None, f"{folder}: {'offered' if code == 200 else 'refused'}: {self.answer}")
         if code != 200:  # or it would push out those in use

@@ -256,6 +256,15 @@ def test_the_same_content_is_never_offered_twice(service, monkeypatch):
     assert len(list(made.into.glob("model-*"))) == 2
 
 
+def test_what_fenxi_has_not_looked_at_may_be_offered_again(service, monkeypatch):
+    made, offers, _ = service(answers=((200, "on trial"), (409, "under way"), (200, "on trial")))
+    found = told(samples(10, 40, seed=2, depths=DEPTHS))
+    work(made, found, 4)
+    monkeypatch.setattr(made.tuner, "adapt", lambda batch: None)
+    work(made, found, 12)
+    assert len(offers) == 3 and len(made.offered) == 2
+
+
 def test_a_stability_that_moves_by_chance_has_settled(service):
     made, _, _ = service()
     made.losses.extend([0.40, 0.47])

@@ -7,8 +7,8 @@ mod order;
 
 use super::*;
 use crate::{
-    After, CacheConfig, Config, FailureKind, Need, NewModel, Policy, RingInput, Settings, Standby,
-    Test,
+    After, CacheConfig, Coming, Config, FailureKind, Need, NewModel, Policy, RingInput, Settings,
+    Standby, Test,
 };
 use accel::{Classification, Device, DeviceError, Profile, Sizes};
 use cring::{

@@ -55,20 +55,24 @@ impl Task {
             counters.not_asked += 1;
             return Label::Unlabelled;
         }
-        let lesser = match self.swaps.model.swap {
+        let lesser = match self.swaps.come {
             0 => Lesser::None,
             _ => Lesser::of(labels, (self.terms.word, asked.series.task), asked.flow),
         };
         if let Some(label) = given.filter(|label| lesser.agrees(*label)) {
             self.times.given += 1;
-            self.labelling.show(&asked.series, asked.flow, label);
             return label;
         }
         let is_its_model = |slot: &DeviceSlot| match lesser {
             Lesser::By(generation) => slot.model().generation == generation,
             Lesser::None | Lesser::Pending => true,
         };
+        let is_for_canary = self.swaps.canary.as_ref().is_some_and(|canary| match lesser {
+            Lesser::By(generation) => canary.model.generation == generation,
+            Lesser::None | Lesser::Pending => canary.takes(self.terms.word, asked),
+        });
         let role = match self.dispatch.device_slots.first() {
+            _ if is_for_canary => Role::Canary,
             Some(slot) if !is_its_model(slot) => Role::Before,
             _ => Role::InUse,
         };
@@ -110,7 +114,6 @@ impl Task {
                 if let Some(failure) = late {
                     self.on_failure(role, &failure);
                 }
-                self.labelling.show(&asked.series, asked.flow, label);
                 return label;
             }
             Ok(Polled::Failed(failure)) | Err(failure) => Some(failure),

@@ -1,29 +1,33 @@
 //! One flow, one model: a flow is answered at all its depths by the model that answered it first.
 //!
-//! After a swap the task keeps the model before until the next swap. It answers
+//! A [canary](super::canary) answers the flows that began with it. After a swap the task keeps the
+//! model before until the next swap. That one answers
 //!
 //! * series that waited at the commit, because it may have answered their flows at another depth;
 //! * series of flows that it has answered, or is about to answer, at a lesser depth.
 //!
-//! They are the retries of a [`Dispatch`] of its own: fired as soon as one of its devices is free,
-//! whatever the policy, and without the cache. All other series are for the model in use.
+//! What is for such a model are the retries of a [`Dispatch`] of its own: fired as soon as one of
+//! its devices is free, whatever the policy, and without the cache. All other series are for the
+//! model in use.
 //!
-//! A flow whose model has gone, two swaps ago, gets no further answer: those that it has decide.
+//! A flow whose model has gone, two swaps ago or with its canary, gets no further answer: those
+//! that it has decide.
 
+use super::canary::is_chosen;
 use super::rings::Rings;
-use crate::DeviceState;
-use crate::counters::Phases;
-use crate::device_slot::DeviceSlot;
+use crate::counters::{DeviceCounters, Phases};
+use crate::device_slot::{DeviceSlot, Model};
 use crate::dispatch::Dispatch;
 use crate::rows::{Retry, Row};
-use cring::{FlowRef, Series};
+use crate::{Accelerator, DeviceState};
+use cring::{FlowRef, Series, Slot};
 
 /// The least number of series that a kept model has room for.
 const ROOM_LEAST: usize = 256;
 
-/// The devices of a model that is not in use any more, and the series that are for it.
+/// The devices of a model beside the one in use, and the series that are for it.
 pub(super) struct Kept {
-    pub generation: u16,
+    pub model: Model,
     pub dispatch: Dispatch,
     /// The devices' places in the task.
     numbers: Vec<usize>,
@@ -33,8 +37,16 @@ pub(super) struct Kept {
 
 impl Kept {
     /// Without devices and series yet.
-    pub fn new(generation: u16) -> Kept {
-        Kept { generation, dispatch: Dispatch::new(Vec::new()), numbers: Vec::new(), room: 0 }
+    pub fn new(model: Model) -> Kept {
+        let dispatch = Dispatch::new(Vec::new(), model);
+        Kept { model, dispatch, numbers: Vec::new(), room: 0 }
+    }
+
+    /// A canary.
+    pub fn canary(accelerators: Vec<Accelerator>, model: Model) -> Kept {
+        let mut dispatch = Dispatch::new(accelerators, model);
+        dispatch.retries.reserve(ROOM_LEAST + dispatch.capacity());
+        Kept { model, dispatch, numbers: Vec::new(), room: ROOM_LEAST }
     }
 
     /// Takes over all series that wait for the devices in use, and makes room for those to come.
@@ -48,6 +60,7 @@ impl Kept {
     ) {
         let series = rings.waiting() + in_use.retries.len();
         self.room = series.max(ROOM_LEAST);
+        rings.make_room_to_park();
         // A batch that fails comes back.
         self.dispatch.retries.reserve(self.room + in_use.capacity());
         self.dispatch.retries.append(&mut in_use.retries);
@@ -64,6 +77,26 @@ impl Kept {
         self.dispatch.retries.push_back(Retry { row, series: *series });
     }
 
+    /// Takes all devices in use, with the batches that they work on; a canary's come in their
+    /// place. It has taken over the series that waited. Returns whether plans change.
+    pub fn give_way(
+        &mut self,
+        in_use: &mut Dispatch,
+        canary: Kept,
+        counters: &mut [DeviceCounters],
+    ) -> bool {
+        let Dispatch { device_slots, retries, .. } = canary.dispatch;
+        let mut plans_change = false;
+        for ((old, new), counters) in in_use.device_slots.iter().zip(&device_slots).zip(counters) {
+            counters.replaced_by(&new.accelerator, old.is_up());
+            plans_change |= !old.plans_as(&new.accelerator);
+        }
+        self.numbers = (0..in_use.device_slots.len()).collect();
+        self.dispatch.device_slots = std::mem::replace(&mut in_use.device_slots, device_slots);
+        in_use.retries = retries;
+        plans_change
+    }
+
     /// Takes the device with this number, which was in use until now.
     pub fn add(&mut self, number: usize, device: DeviceSlot) {
         let at = self.numbers.partition_point(|it| *it < number);
@@ -74,6 +107,14 @@ impl Kept {
     /// Whether another series may be taken.
     pub fn has_room(&self) -> bool {
         self.dispatch.retries.len() < self.room
+    }
+
+    /// Whether the canary takes this series: the first of a new flow of its share.
+    pub fn takes(&self, word: u8, slot: &Slot) -> bool {
+        slot.series.task == word
+            && is_chosen(slot.flow)
+            && self.has_room()
+            && self.dispatch.up() > 0
     }
 
     /// Whether a series of this flow is under way here.

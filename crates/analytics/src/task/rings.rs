@@ -164,9 +164,16 @@ impl Rings {
         shed
     }
 
+    /// From now on series may have to wait for another model than the one in use. Allocates.
+    pub fn make_room_to_park(&mut self) {
+        for queue in &mut self.queues {
+            queue.make_room_to_park();
+            self.ready.reserve(queue.slots());
+        }
+    }
+
     /// Takes out all series that wait for a batch, with the times when they were seen; those that
-    /// wait only for an audit are dropped. From now on others may have to wait for the model
-    /// before. Allocates.
+    /// wait only for an audit are dropped.
     pub fn hand_over(&mut self, mut to: impl FnMut(Row, &Series, u64)) {
         for (ring_input, queue) in self.queues.iter_mut().enumerate() {
             while let Some(seen_ns) = queue.oldest_seen_ns()
@@ -177,8 +184,6 @@ impl Rings {
                 }
             }
             queue.release();
-            queue.make_room_to_park();
-            self.ready.reserve(queue.slots());
         }
     }
 
@@ -239,8 +244,8 @@ impl Rings {
     }
 
     /// Checks other labels for the series of one ring: series for the model in use are in `ready`
-    /// afterwards, the model before has those that are for it, series without their labels yet are
-    /// parked, and the others are done with.
+    /// afterwards, the model before and the canary have those that are for them, series without
+    /// their labels yet are parked, and the others are done with.
     fn sort_out(
         &mut self,
         ring_input: usize,
@@ -265,7 +270,7 @@ impl Rings {
             }
             match models.whose(queue.labels(), ring_input, slot) {
                 Whose::InUse => ready.push(seen),
-                Whose::Before(kept) => {
+                Whose::Kept(kept) => {
                     if !kept.has_room() {
                         return true;
                     }

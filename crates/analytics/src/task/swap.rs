@@ -10,7 +10,8 @@
 //! ```
 //!
 //! The devices that are replaced stay with the task until the next swap ([`super::kept`]): flows
-//! that began with their model go on with it. The next swap retires them, or brings them back.
+//! that began with their model go on with it. The next swap retires them, or brings them back. A
+//! model may first come as a canary ([`super::canary`]), and is then promoted or withdrawn.
 //!
 //! Invariants: a batch runs on the device that it was gathered for. A label carries its model's
 //! generation, even if its class came from the cache. Once the commit has begun, no answer of an
@@ -46,12 +47,28 @@ pub struct Standby {
 /// Accelerators with another model, checked and warm.
 #[derive(Debug)]
 pub struct NewModel {
-    /// One for each device, in the task's order, all with the same model; none: the devices that
-    /// the last swap has replaced come back.
+    /// One for each device, in the task's order, all with the same model. None where a canary is
+    /// promoted or withdrawn, or where the devices that the last swap has replaced come back.
     pub accelerators: Vec<Accelerator>,
-    /// The number that labels will carry, below [`MODELS_MAX`]: how often the model has been
-    /// swapped, wrapping.
+    /// The number that labels will carry, below [`MODELS_MAX`]: how many models have come before,
+    /// wrapping.
     pub generation: u16,
+    /// In which part.
+    pub coming: Coming,
+}
+
+/// How a model comes, or goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Coming {
+    /// It replaces the one in use.
+    #[default]
+    Replaces,
+    /// It answers a share of new flows, beside the one in use.
+    Canary,
+    /// The canary replaces the one in use.
+    Promoted,
+    /// The canary goes, once it has answered what it has taken.
+    Withdrawn,
 }
 
 /// What is no longer in use.
@@ -86,6 +103,9 @@ pub enum SwapError {
         /// As given.
         generation: u16,
     },
+    /// Only one canary can be there, and nothing replaces the model in use beside it.
+    #[error("{0}")]
+    Canary(&'static str),
     /// An accelerator does not fit the task.
     #[error(transparent)]
     Accelerator(#[from] ConfigError),
@@ -106,10 +126,15 @@ pub(super) struct Swap {
     /// What each device slot will change to; `None` once it has changed.
     incoming: Vec<Option<Accelerator>>,
     retired: Retired,
-    /// The model before the one that is replaced, until it has answered what it has to.
+    /// The model before the one that is replaced, or a canary that is withdrawn, until it has
+    /// answered what it has to.
     pub leaving: Option<Kept>,
     /// Its devices come in.
     comes_back: bool,
+    /// Another model comes into use.
+    replaces: bool,
+    /// The canary does, and has not yet.
+    promotes: bool,
     /// The first round that knew of it.
     began_ns: Option<u64>,
 }
@@ -124,6 +149,9 @@ pub(super) struct Swaps {
     pub model: Model,
     /// The one before, after the first swap.
     pub before: Option<Kept>,
+    pub canary: Option<Kept>,
+    /// How many models have come, as canaries or into use.
+    pub come: u32,
 }
 
 /// Which of a task's models a device holds.
@@ -132,12 +160,13 @@ pub(super) enum Role {
     InUse,
     Before,
     Leaving,
+    Canary,
 }
 
 impl Role {
-    pub const ALL: [Role; 3] = [Role::InUse, Role::Leaving, Role::Before];
-    /// Those that are in use no more.
-    pub const KEPT: [Role; 2] = [Role::Leaving, Role::Before];
+    pub const ALL: [Role; 4] = [Role::InUse, Role::Leaving, Role::Before, Role::Canary];
+    /// Those beside the one in use.
+    pub const KEPT: [Role; 3] = [Role::Leaving, Role::Before, Role::Canary];
 }
 
 impl Task {
@@ -166,27 +195,49 @@ impl Task {
         let Some(Standby { model, mut settings }) = self.swaps.standby.take() else {
             return;
         };
-        let mut leaving = None;
-        let comes_back = model.as_ref().is_some_and(|model| model.accelerators.is_empty());
-        if let Some(NewModel { generation, .. }) = model {
-            leaving = self.swaps.before.replace(Kept::new(self.swaps.model.generation));
-            let swap = self.swaps.model.swap + 1;
-            self.swaps.model = Model { generation, swap };
-            if let Some(cache) = &mut self.cache.cache {
-                cache.begin(swap);
-            }
-        }
         if let Some(settings) = &mut settings {
             self.configure(settings);
         }
-        let accelerators = model.map_or(Vec::new(), |model| model.accelerators);
-        self.swaps.swap = Some(Swap {
+        let mut swap = Swap {
             retired: Retired { accelerators: Vec::new(), settings, can_come_back: false },
-            incoming: accelerators.into_iter().map(Some).collect(),
-            leaving,
-            comes_back,
+            incoming: Vec::new(),
+            leaving: None,
+            comes_back: false,
+            replaces: false,
+            promotes: false,
             began_ns: None,
-        });
+        };
+        if let Some(NewModel { accelerators, generation, coming }) = model {
+            let come = self.swaps.come + 1;
+            match coming {
+                Coming::Canary => {
+                    self.begin_canary(accelerators, Model { generation, swap: come });
+                }
+                Coming::Withdrawn => swap.leaving = self.swaps.canary.take(),
+                Coming::Promoted => {
+                    swap.promotes = true;
+                    let model = self.swaps.canary.as_ref().map(|canary| canary.model);
+                    self.replace(&mut swap, model.unwrap_or(self.swaps.model));
+                }
+                Coming::Replaces => {
+                    self.swaps.come = come;
+                    swap.comes_back = accelerators.is_empty();
+                    swap.incoming = accelerators.into_iter().map(Some).collect();
+                    self.replace(&mut swap, Model { generation, swap: come });
+                }
+            }
+        }
+        self.swaps.swap = Some(swap);
+    }
+
+    /// From now on this model answers new flows.
+    fn replace(&mut self, swap: &mut Swap, model: Model) {
+        let before = Kept::new(std::mem::replace(&mut self.swaps.model, model));
+        swap.leaving = self.swaps.before.replace(before);
+        swap.replaces = true;
+        if let Some(cache) = &mut self.cache.cache {
+            cache.begin(model.swap);
+        }
     }
 
     /// What is no longer in use, once, when all devices have been replaced. Drop it where that may
@@ -206,9 +257,22 @@ impl Task {
         let Some(model) = &mut standby.model else {
             return Ok(());
         };
+        match (model.coming, &self.swaps.canary) {
+            (Coming::Replaces | Coming::Canary, Some(_)) => {
+                return Err(SwapError::Canary("a canary answers some flows: withdraw it first"));
+            }
+            (Coming::Promoted | Coming::Withdrawn, None) => {
+                return Err(SwapError::Canary("there is no canary"));
+            }
+            (Coming::Promoted, Some(canary)) if canary.dispatch.up() == 0 => {
+                return Err(SwapError::Canary("the canary's devices have failed"));
+            }
+            (Coming::Promoted | Coming::Withdrawn, Some(_)) => return Ok(()),
+            _ => {}
+        }
         let (found, expected) = (model.accelerators.len(), self.dispatch.device_slots.len());
         let kept = self.swaps.before.as_ref().filter(|kept| kept.can_come_back());
-        let comes_back = found == 0 && kept.is_some();
+        let comes_back = found == 0 && kept.is_some() && model.coming == Coming::Replaces;
         if found != expected && !comes_back {
             return Err(SwapError::Count { found, expected });
         }
@@ -228,18 +292,26 @@ impl Task {
     /// Goes on with a swap: replaces the devices that are between two batches.
     pub(super) fn exchange(&mut self, now_ns: u64) {
         let Task { swaps, dispatch, rings, labelling, .. } = self;
-        let Swaps { swap: Some(swap), before: Some(before), model, .. } = swaps else {
+        let Swaps { swap: Some(swap), before, canary, model, .. } = swaps else {
             return;
         };
         if swap.is_over() {
             return;
         }
+        swap.let_go();
+        let Some(before) = before.as_mut().filter(|_| swap.replaces) else {
+            return;
+        };
         let counters = &mut labelling.counters;
         let began_ns = *swap.began_ns.get_or_insert_with(|| {
             before.take_over(dispatch, rings, now_ns, &mut counters.phases);
             now_ns
         });
-        swap.let_go();
+        if std::mem::take(&mut swap.promotes)
+            && let Some(canary) = canary.take()
+        {
+            self.changes += u64::from(before.give_way(dispatch, canary, &mut counters.devices));
+        }
         for (i, device_slot) in dispatch.device_slots.iter_mut().enumerate() {
             if !device_slot.can_be_replaced() {
                 continue;
@@ -277,14 +349,23 @@ impl Swaps {
             Role::InUse => return Some(in_use),
             Role::Before => self.before.as_mut(),
             Role::Leaving => self.swap.as_mut().and_then(|swap| swap.leaving.as_mut()),
+            Role::Canary => self.canary.as_mut(),
         };
         kept.map(|kept| &mut kept.dispatch)
     }
 
-    /// The devices that are in use no more.
+    /// The devices beside those in use.
     pub fn kept(&self) -> impl Iterator<Item = &Dispatch> {
         let leaving = self.swap.as_ref().and_then(|swap| swap.leaving.as_ref());
-        self.before.iter().chain(leaving).map(|kept| &kept.dispatch)
+        self.before.iter().chain(leaving).chain(&self.canary).map(|kept| &kept.dispatch)
+    }
+
+    /// Whether devices that are to come back answer what they took before. Until they come, nothing
+    /// new is fired: of two depths of a flow that wait, only one might fit into the last batch of
+    /// the devices in use.
+    pub fn await_devices(&self) -> bool {
+        let back = self.swap.as_ref().filter(|swap| swap.comes_back);
+        back.and_then(|swap| swap.leaving.as_ref()).is_some_and(Kept::can_come_back)
     }
 
     /// Whether more of the devices before are to come.
@@ -294,7 +375,7 @@ impl Swaps {
 }
 
 impl Swap {
-    /// Lets go of the model before the one that is replaced, when it has nothing left to answer.
+    /// Lets go of the model that leaves, when it has nothing left to answer.
     fn let_go(&mut self) {
         let comes_back = self.comes_back;
         let is_done =
@@ -311,6 +392,6 @@ impl Swap {
     }
 
     fn is_over(&self) -> bool {
-        self.leaving.is_none() && self.incoming.iter().all(Option::is_none)
+        !self.promotes && self.leaving.is_none() && self.incoming.iter().all(Option::is_none)
     }
 }

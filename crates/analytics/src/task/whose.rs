@@ -57,37 +57,44 @@ pub(super) struct Models<'a> {
 /// Which model a series is for.
 pub(super) enum Whose<'a> {
     InUse,
-    Before(&'a mut Kept),
+    /// The one before, or the canary.
+    Kept(&'a mut Kept),
     /// One that is not there any more.
     Gone,
 }
 
 impl Models<'_> {
-    /// Whether flows may have begun with another model than the one in use.
+    /// Whether flows may have begun, or begin, with another model than the one in use.
     pub fn are_several(&self) -> bool {
-        self.swaps.model.swap > 0
+        self.swaps.come > 0
     }
 
     pub fn whose(&mut self, labels: &dyn Labels, ring_input: usize, slot: &Slot) -> Whose<'_> {
-        let (flow, Swaps { before, swap, model, .. }) = (slot.flow, &mut *self.swaps);
+        let (flow, Swaps { before, swap, model, canary, .. }) = (slot.flow, &mut *self.swaps);
         match Lesser::of(labels, (self.word, slot.series.task), flow) {
-            Lesser::By(generation) if generation != model.generation => match before {
-                Some(before) if before.generation == generation => Whose::Before(before),
-                _ => Whose::Gone,
-            },
+            Lesser::By(generation) if generation != model.generation => {
+                let mut kept = before.iter_mut().chain(canary);
+                kept.find(|kept| kept.model.generation == generation)
+                    .map_or(Whose::Gone, Whose::Kept)
+            }
             Lesser::Pending => {
                 let has = |kept: &Kept| kept.has(ring_input, flow);
                 let leaving = swap.as_ref().and_then(|swap| swap.leaving.as_ref());
                 let mut rows = self.in_use.in_flight();
                 let is_old =
                     |(by, row): (Model, &Row)| by.swap != model.swap && row.is_of(ring_input, flow);
-                match before {
-                    Some(before) if has(before) || rows.any(is_old) => Whose::Before(before),
+                match (before, canary) {
+                    (Some(before), _) if has(before) || rows.any(is_old) => Whose::Kept(before),
+                    (_, Some(canary)) if has(canary) => Whose::Kept(canary),
                     _ if leaving.is_some_and(has) => Whose::Gone,
                     _ => Whose::InUse,
                 }
             }
-            _ => Whose::InUse,
+            Lesser::None => match canary {
+                Some(canary) if canary.takes(self.word, slot) => Whose::Kept(canary),
+                _ => Whose::InUse,
+            },
+            Lesser::By(_) => Whose::InUse,
         }
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use accel::Sizes;
-use analytics::{Accelerator, Config, Manager, NewModel, RingInput, Settings, Standby, Task};
+use analytics::{
+    Accelerator, Coming, Config, Manager, NewModel, RingInput, Settings, Standby, Task,
+};
 use cring::{Feature, Labels};
 use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
@@ -294,8 +296,10 @@ impl World {
     fn standby(&mut self) -> (Standby, Vec<SharedBay>) {
         let generation = self.generations.len() as u16;
         let (accelerators, bays) = accelerators(&self.plan, generation);
-        let standby =
-            Standby { model: Some(NewModel { accelerators, generation }), settings: None };
+        let standby = Standby {
+            model: Some(NewModel { accelerators, generation, coming: Coming::Replaces }),
+            settings: None,
+        };
         (standby, bays)
     }
 

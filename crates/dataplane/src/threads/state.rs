@@ -23,7 +23,7 @@ pub struct ModelId {
     pub sha256: String,
     /// Folder of the bundle.
     pub dir: PathBuf,
-    /// The generation that labels carry: how often the model has been swapped, wrapping.
+    /// The generation that labels carry: how many models have come before, canaries too, wrapping.
     pub generation: u16,
 }
 

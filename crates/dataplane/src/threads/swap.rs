@@ -14,6 +14,9 @@
 //! analytics worker:          round, round, accept ─────┴─► round … round, take_retired
 //! ```
 //!
+//! A model may first come as a canary, on a share of new flows, and is then promoted or withdrawn.
+//! Another model that comes meanwhile has it withdrawn.
+//!
 //! Source: active and standby snapshot, LiteFlow §3.4.
 
 pub mod helpers;
@@ -28,7 +31,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use accel::Bundle;
-use analytics::{NewModel, Standby};
+use analytics::{Coming, NewModel, Standby};
 use cring::MODELS_MAX;
 use tracing::warn;
 
@@ -55,6 +58,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 struct Ready {
     bundle: Arc<Bundle>,
     generation: u16,
+    coming: Coming,
     has_model: bool,
     cache_entries: u64,
     is_return: bool,
@@ -80,6 +84,10 @@ pub struct Swapper {
     targets: Vec<Target>,
     bundle: Arc<Bundle>,
     generation: u16,
+    /// The last generation that a model got.
+    given: u16,
+    /// The canary's model and generation.
+    canary: Option<(Arc<Bundle>, u16)>,
     known: Known,
     answer_within: Duration,
 }
@@ -125,6 +133,8 @@ impl Swapper {
             targets,
             bundle: Arc::new(task.bundle.clone()),
             generation: 0,
+            given: 0,
+            canary: None,
             known: Known::default(),
             answer_within: ANSWER_WITHIN,
         };
@@ -144,10 +154,32 @@ impl Swapper {
             threads: self.targets.iter().map(|it| it.thread.clone()).collect(),
             bundle: self.bundle.clone(),
             generation: self.generation,
+            canary: self.canary.as_ref().map(|(bundle, _)| bundle.clone()),
             known: self.known.clone(),
             is_refused: Arc::default(),
             began: Instant::now(),
         }
+    }
+
+    /// The generation of the canary.
+    pub fn canary(&self) -> Option<u16> {
+        Some(self.canary.as_ref()?.1)
+    }
+
+    /// Takes the canary away, if there is one.
+    ///
+    /// # Errors
+    /// An analytics worker refuses; or the run has ended.
+    pub fn withdraw(&mut self) -> Result<(), Refusal> {
+        let Some((_, generation)) = self.canary else {
+            return Ok(());
+        };
+        let model = || NewModel { accelerators: Vec::new(), generation, coming: Coming::Withdrawn };
+        let standby = || Standby { model: Some(model()), settings: None };
+        self.prepare(std::iter::repeat_with(standby), None)?;
+        self.commit()?;
+        self.canary = None;
+        Ok(())
     }
 
     /// Brings it into use on every worker or on none; returns what brings back the sessions that
@@ -196,13 +228,17 @@ impl Swapper {
     fn first_phase(&mut self, prepared: Prepared) -> Result<Ready, Refusal> {
         let Prepared { accelerators, bundle, settings, change, cache_entries, is_return, .. } =
             prepared;
-        let has_model = !accelerators.is_empty();
-        let generation = match has_model {
-            true => (self.generation + 1) % MODELS_MAX as u16,
-            false => self.generation,
+        let (has_model, coming) = (!accelerators.is_empty(), prepared.coming);
+        if has_model && coming != Coming::Promoted {
+            self.withdraw()?;
+        }
+        let generation = match &self.canary {
+            _ if !has_model => self.generation,
+            Some((_, generation)) if coming == Coming::Promoted => *generation,
+            _ => (self.given + 1) % MODELS_MAX as u16,
         };
-        let models =
-            accelerators.into_iter().map(|accelerators| NewModel { accelerators, generation });
+        let model = |accelerators| NewModel { accelerators, generation, coming };
+        let models = accelerators.into_iter().map(model);
         let models = models.map(Some).chain(std::iter::repeat_with(|| None));
         let standbys = models.zip(settings).map(|(model, settings)| Standby { model, settings });
         let prepared = self.prepare(standbys, change.as_ref());
@@ -212,13 +248,22 @@ impl Swapper {
             self.opening().refuse(why);
         }
         prepared?;
-        Ok(Ready { bundle, generation, has_model, cache_entries, is_return })
+        Ok(Ready { bundle, generation, coming, has_model, cache_entries, is_return })
     }
 
     /// Commits on every worker, and says so.
     fn second_phase(&mut self, ready: Ready) -> Result<Option<Previous>, Refusal> {
-        let Ready { bundle, generation, has_model, cache_entries, is_return } = ready;
+        let Ready { bundle, generation, coming, has_model, cache_entries, is_return } = ready;
         let is_sound = self.commit()?;
+        match coming {
+            Coming::Canary => {
+                (self.given, self.canary) = (generation, Some((bundle, generation)));
+                return Ok(None);
+            }
+            Coming::Promoted => self.canary = None,
+            _ if has_model => self.given = generation,
+            _ => {}
+        }
         self.generation = generation;
         let bundle = std::mem::replace(&mut self.bundle, bundle);
         let model = ModelId::from_bundle(&self.bundle, generation);

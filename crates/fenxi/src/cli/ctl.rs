@@ -167,7 +167,7 @@ pub enum CtlModelCommand {
     },
     /// Show where offered candidates stand, and what became of others
     Offers,
-    /// Swap back to the model before the last candidate that was promoted
+    /// Withdraw the canary, or swap back to the model before the last candidate that was promoted
     Back {
         /// The task whose model it is; needed where there are several
         #[arg(long, value_name = "NAME")]

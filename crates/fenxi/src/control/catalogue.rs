@@ -73,7 +73,7 @@ static CATALOGUE: &[Row] = &[
         |_| vec![count(&[version::NUMBER, version::REVISION, FEATURES], 1)]),
     metric(G, "fenxi_model_info", "", &["task", "model", "version", "sha256", "generation"],
         "1; the labels say which model a task uses. Records name the same generation, which \
-        grows with each swap.",
+        grows with each swap and canary.",
         |view| {
             let tasks = view.run_state.tasks.iter();
             tasks.map(|TaskState { name, model, .. }| {
@@ -520,8 +520,8 @@ static CATALOGUE: &[Row] = &[
         }),
 
     metric(C, "fenxi_model_offers_total", "candidates", &["task", "outcome"],
-        "Candidates offered for the model: judged good, promoted, kept, rolled_back, back; else \
-        why they were refused.",
+        "Candidates offered for the model: judged good, canary, promoted, kept, withdrawn, \
+        rolled_back, back; else why they were refused.",
         |view| view.run_state.tasks.iter().flat_map(|TaskState { name, offers, .. }| {
             OUTCOMES.map(|it| count(&[name, it], offers.outcomes.get(it).copied().unwrap_or(0)))
         }).collect()),

@@ -11,7 +11,7 @@ use flowmgr::record::Sample;
 use super::judge::Question;
 
 /// Samples kept of each task.
-const KEPT: usize = 4096;
+pub const KEPT: usize = 4096;
 
 /// The samples of a run: the sink puts them in, and the reload thread judges by them.
 #[derive(Clone, Default)]
@@ -63,8 +63,18 @@ impl Held {
 
     /// How many flows these samples are of.
     pub fn flows_since(&self, task: usize, number: u64) -> usize {
-        self.since(task, number).map(|it| it.flow_id).collect::<HashSet<_>>().len()
+        flows(self.since(task, number))
     }
+
+    /// How many of them the model of this generation has answered.
+    pub fn flows_by(&self, task: usize, number: u64, generation: u16) -> usize {
+        let is_by = |it: &&Sample| it.answer.is_some_and(|answer| answer.model == generation);
+        flows(self.since(task, number).filter(is_by))
+    }
+}
+
+fn flows<'a>(samples: impl Iterator<Item = &'a Sample>) -> usize {
+    samples.map(|it| it.flow_id).collect::<HashSet<_>>().len()
 }
 
 /// What a sample asks models, and the truth; `None` if the flow was cut before that was known.

@@ -16,16 +16,12 @@
 //! bytes of the flow so far, and by what the memory of servers said. Tables are learned on half of
 //! the flows and scored on the others.
 
-use std::collections::HashMap;
+mod scored;
 
 use accel::Learned;
 use thiserror::Error;
 
-/// The share of questions whose worth is the merit.
-const MARKED: f64 = 0.05;
-
-/// A smaller probability counts as this one, which is the least that a label can carry.
-const LEAST: f64 = 1.0 / 65_536.0;
+use scored::{Flows, of_model, of_table};
 
 /// Fewer flows show nothing.
 pub const FLOWS_MIN: usize = 100;
@@ -44,16 +40,15 @@ const NEEDED: f64 = 0.05;
 /// A tuner's measure has settled once it changes by no more than this share of itself.
 const STABILITY_MAX: f64 = 0.05;
 
-/// Rows of a table of bytes so far or of servers: each has as many flows.
-const TABLE_ROWS: usize = 16;
-
-const RESAMPLES: usize = 400;
-
 /// The share of resamples above which late labels or a mix are shown, as a normal deviate: 99 %.
 const DEVIATE: f64 = 2.33;
 
 /// Labels may come late this much more often, whatever is shown.
 const LATE_MORE: f64 = 0.01;
+
+/// The share of a canary's labels that may be others than it gives when it is asked again. The
+/// cache does not answer for a canary.
+const OTHERS_MAX: f64 = 0.05;
 
 /// A population stability index above which the mix of labels counts as another one.
 const MIX_MAX: f64 = 0.25;
@@ -149,7 +144,7 @@ pub enum Refused {
     )]
     NotBetter(Rival, Score, Score),
     #[error(
-        "the model before is better: log loss {:.3} against {:.3}, merit {:.3} against {:.3}",
+        "the model beside it is better: log loss {:.3} against {:.3}, merit {:.3} against {:.3}",
         .1.log_loss, .0.log_loss, .1.merit, .0.merit
     )]
     Worse(Score, Score),
@@ -158,6 +153,13 @@ pub enum Refused {
         .1 * 100.0
     )]
     Late(f64, f64),
+    #[error(
+        "{:.1} % of its labels are others than it gives when it is asked again, and {:.1} % at \
+         most will do", .0 * 100.0, OTHERS_MAX * 100.0
+    )]
+    Others(f64),
+    #[error("it has answered only {0} flows of its share, and {1} are needed")]
+    FewAnswers(usize, usize),
     #[error("the mix of labels has jumped: its stability index is {0:.2}, and {MIX_MAX} the most")]
     Mix(f64),
 }
@@ -177,6 +179,8 @@ impl Refused {
             Refused::NotBetter(Rival::Servers, ..) => "servers",
             Refused::Worse(..) => "worse",
             Refused::Late(..) => "late",
+            Refused::Others(_) => "others",
+            Refused::FewAnswers(..) => "few_answers",
             Refused::Mix(_) => "mix",
         }
     }
@@ -232,9 +236,9 @@ pub fn judge(trial: &Trial<'_>, confidence: f64) -> Result<Figures, Refused> {
     Ok(Figures { questions, flows, candidate: own, rivals: scores, differs })
 }
 
-/// Whether the model before is shown with this `confidence` to be better than the promoted one,
-/// the candidate.
-pub fn check_promoted(trial: &Trial<'_>, confidence: f64) -> Result<(), Refused> {
+/// Whether the other model is shown with this `confidence` to be better than the candidate, which
+/// answers flows.
+pub fn check_answering(trial: &Trial<'_>, confidence: f64) -> Result<(), Refused> {
     let Trial { questions, bands, candidate, in_use: before } = *trial;
     let flows = Flows::new(questions);
     if flows.count < FLOWS_MIN {
@@ -258,6 +262,16 @@ pub fn check_late(now: (usize, usize), before: (usize, usize)) -> Result<(), Ref
     let more = share(now) - share(before);
     match more > LATE_MORE && more > DEVIATE * deviation {
         true => Err(Refused::Late(share(now), share(before))),
+        false => Ok(()),
+    }
+}
+
+/// Whether a canary's labels are those that it gives when it is asked again: how many are not, of
+/// how many.
+pub fn check_others((others, all): (usize, usize)) -> Result<(), Refused> {
+    let share = others as f64 / all.max(1) as f64;
+    match share > OTHERS_MAX {
+        true => Err(Refused::Others(share)),
         false => Ok(()),
     }
 }
@@ -308,176 +322,6 @@ fn differences(bands: usize, a: &Outputs, b: &Outputs) -> [f64; 2] {
         (count + 1, sum + loss, f64::min(least, loss))
     });
     [sum / f64::from(count.max(1)), least]
-}
-
-/// A model's results: its log loss by question, and the questions by what it expects of them, the
-/// most first.
-struct Scored {
-    log_loss: Vec<f64>,
-    ranked: Vec<usize>,
-}
-
-impl Scored {
-    fn new(log_loss: Vec<f64>, rank: &[f64]) -> Scored {
-        let mut ranked: Vec<usize> = (0..rank.len()).collect();
-        ranked.sort_by(|&a, &b| rank[b].total_cmp(&rank[a]));
-        Scored { log_loss, ranked }
-    }
-
-    fn score(&self, questions: &[Question]) -> Score {
-        let all = questions.len() as f64;
-        let worth: f64 = questions.iter().map(|it| it.worth).sum();
-        Score {
-            log_loss: self.log_loss.iter().sum::<f64>() / all,
-            merit: self.marked(questions, all, |_| 1.0) / worth.max(1.0),
-        }
-    }
-
-    /// The worth of the questions that are marked, the first of `all`. Each question counts as
-    /// often as `weight` says.
-    fn marked(&self, questions: &[Question], all: f64, weight: impl Fn(usize) -> f64) -> f64 {
-        let (mut taken, mut marked) = (0.0, 0.0);
-        for &at in &self.ranked {
-            if taken >= MARKED * all {
-                break;
-            }
-            taken += weight(at);
-            marked += weight(at) * questions[at].worth;
-        }
-        marked
-    }
-}
-
-fn loss(probability: f64) -> f64 {
-    -probability.max(LEAST).ln()
-}
-
-fn of_model(questions: &[Question], bands: usize, outputs: &Outputs) -> Scored {
-    let (mut worth, mut count) = (vec![0.0; bands], vec![0.0; bands]);
-    for question in questions {
-        worth[question.truth] += question.worth;
-        count[question.truth] += 1.0;
-    }
-    let means = worth.iter().zip(&count).map(|(worth, count)| worth / f64::max(*count, 1.0));
-    let means: Vec<f64> = means.collect();
-    let rows = outputs.probabilities.chunks_exact(bands);
-    let rank = rows.clone().map(|row| row.iter().zip(&means).map(|(p, m)| f64::from(*p) * m).sum());
-    let losses = rows.zip(questions).map(|(row, it)| loss(f64::from(row[it.truth])));
-    Scored::new(losses.collect(), &rank.collect::<Vec<f64>>())
-}
-
-/// Ranks by `key`, and takes the bands' shares among other flows with about the same key for
-/// probabilities.
-fn of_table(questions: &[Question], bands: usize, key: &[f64]) -> Scored {
-    let mut sorted = key.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let bounds: Vec<f64> =
-        (1..TABLE_ROWS).map(|row| sorted[row * sorted.len() / TABLE_ROWS]).collect();
-    let cell = |at: usize| {
-        let half = (mixed(questions[at].flow_id) & 1) as usize;
-        (half, bounds.partition_point(|bound| *bound <= key[at]))
-    };
-    // One of each band to begin with.
-    let mut counts = vec![vec![vec![1.0; bands]; TABLE_ROWS]; 2];
-    for (at, question) in questions.iter().enumerate() {
-        let (half, row) = cell(at);
-        counts[half][row][question.truth] += 1.0;
-    }
-    let losses = questions.iter().enumerate().map(|(at, question)| {
-        let (half, row) = cell(at);
-        let learned: &[f64] = &counts[1 - half][row];
-        loss(learned[question.truth] / learned.iter().sum::<f64>())
-    });
-    Scored::new(losses.collect(), key)
-}
-
-/// The flows of the questions, which are what is drawn.
-struct Flows {
-    count: usize,
-    /// The number of each question's flow.
-    numbers: Vec<usize>,
-}
-
-/// Over the questions of a flow, or of a resample.
-#[derive(Clone, Default)]
-struct Sums {
-    questions: f64,
-    more_loss: f64,
-}
-
-/// In which share of resamples the first of two models did better or worse.
-struct Compared {
-    log_loss_lower: f64,
-    merit_higher: f64,
-    merit_lower: f64,
-}
-
-impl Compared {
-    fn is_better(&self, confidence: f64) -> bool {
-        let is_shown = |share: f64| share >= confidence;
-        (is_shown(self.log_loss_lower) && !is_shown(self.merit_lower))
-            || (is_shown(self.merit_higher) && self.log_loss_lower >= 0.5)
-    }
-}
-
-impl Flows {
-    fn new(questions: &[Question]) -> Flows {
-        let mut known = HashMap::new();
-        let numbers = questions.iter().map(|question| {
-            let next = known.len();
-            *known.entry(question.flow_id).or_insert(next)
-        });
-        let numbers: Vec<usize> = numbers.collect();
-        Flows { count: known.len(), numbers }
-    }
-
-    /// Draws flows with replacement: each as often as a Poisson number says, which comes to the
-    /// same for many. The same draws every time, so that a verdict can be repeated.
-    fn compare(&self, questions: &[Question], a: &Scored, b: &Scored) -> Compared {
-        let mut of_flows = vec![Sums::default(); self.count];
-        let losses = a.log_loss.iter().zip(&b.log_loss);
-        for (flow, (a, b)) in self.numbers.iter().zip(losses) {
-            let of_flow = &mut of_flows[*flow];
-            of_flow.questions += 1.0;
-            of_flow.more_loss += a - b;
-        }
-        let mut drawn = vec![0.0; self.count];
-        let (mut random, mut counts) = (0, [0_u32; 3]);
-        for _ in 0..RESAMPLES {
-            drawn.fill_with(|| poisson(&mut random));
-            let mut sum = Sums::default();
-            for (times, of_flow) in drawn.iter().zip(&of_flows) {
-                sum.questions += times * of_flow.questions;
-                sum.more_loss += times * of_flow.more_loss;
-            }
-            let weight = |at: usize| drawn[self.numbers[at]];
-            let marked = |of: &Scored| of.marked(questions, sum.questions, weight);
-            let more_merit = marked(a) - marked(b);
-            let happened = [sum.more_loss < 0.0, more_merit > 0.0, more_merit < 0.0];
-            for (count, happened) in counts.iter_mut().zip(happened) {
-                *count += u32::from(happened);
-            }
-        }
-        let [log_loss_lower, merit_higher, merit_lower] =
-            counts.map(|count| f64::from(count) / RESAMPLES as f64);
-        Compared { log_loss_lower, merit_higher, merit_lower }
-    }
-}
-
-/// A Poisson number with mean 1.
-fn poisson(random: &mut u64) -> f64 {
-    const BELOW: [f64; 7] = [0.367_88, 0.735_76, 0.919_70, 0.981_01, 0.996_34, 0.999_41, 0.999_92];
-    *random += 1;
-    let uniform = (mixed(*random) >> 11) as f64 / (1_u64 << 53) as f64;
-    BELOW.iter().take_while(|below| uniform >= **below).count() as f64
-}
-
-/// The last steps of splitmix64: all bits of the result depend on all of the number.
-pub fn mixed(number: u64) -> u64 {
-    let mut mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
 }
 
 #[cfg(test)]

@@ -4,18 +4,20 @@
 //!    outputs; its training has settled. It is judged ([`super::judge`]) on the samples held.
 //! 2. **In shadow.** It is judged again on flows that ended after the offer, with less confidence
 //!    since they are fewer. A tuner that offers until one candidate is lucky fails here.
-//! 3. **Promoted** by the ordinary swap in two phases. The sessions before are kept.
-//! 4. **Watched.** A lower score than the model before on new flows, late labels, or another mix of
+//! 3. **A canary.** It answers a share of new flows ([`analytics::CANARY_ONE_IN`]), each at all its
+//!    depths, while the model in use answers the others. Late labels, another mix of labels than in
+//!    shadow, labels that it does not give when it is asked again, or a model in use that is shown
+//!    to be better have it withdrawn. Where the kernel labels flows there is no canary.
+//! 4. **Promoted.** The canary comes into use. The sessions before are kept.
+//! 5. **Watched.** A lower score than the model before on new flows, late labels, or another mix of
 //!    labels than in shadow roll it back. Otherwise it is kept, and `fenxi ctl model back` still
 //!    brings the model before back.
-//!
-//! A canary on a share of new flows has its place between 2 and 3. It needs analytics workers that
-//! hold two models at once.
 //!
 //! The shadow costs the data path nothing: samples carry their series, so the candidate answers
 //! them when their truth is known.
 
-use std::collections::HashMap;
+mod stages;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,32 +31,43 @@ use tracing::{info, warn};
 use super::ask::Asked;
 use super::held::{SharedHeld, question};
 use super::judge::{self, Figures, Question, Rival, Trial};
+use stages::{Expected, Stage};
 
 /// Confidence of the judgement on the samples held.
-const JUDGED: f64 = 0.95;
+const JUDGED: f64 = 0.99;
 
-/// Confidence of the judgement in shadow.
+/// Confidence of the judgement in shadow, and with which the model in use must be better for a
+/// canary to be withdrawn at the end.
 const SHADOWED: f64 = 0.80;
 
-/// Confidence with which a promoted model must be worse to be rolled back.
+/// Confidence with which a candidate that answers flows must be worse to be taken away at one of
+/// several looks.
 const RETURNED: f64 = 0.99;
 
 /// Flows that a candidate stays in shadow for.
 const SHADOW_FLOWS: usize = 300;
 
+/// Held-out flows that a canary answers before it is promoted, after how many it is looked at each
+/// time, and how many it must have answered where its stage ends for another reason.
+const CANARY_FLOWS: usize = 60;
+const CANARY_LOOK_FLOWS: usize = 20;
+const CANARY_FLOWS_LEAST: usize = 30;
+
 /// Flows that a promoted model is watched for, and after how many it is looked at each time.
 const WATCHED_FLOWS: usize = 500;
 const LOOK_FLOWS: usize = 100;
 
-/// How long either may last.
+/// How long each stage may last.
 const STAGE_WITHIN: Duration = Duration::from_secs(3600);
 
 /// All outcomes, good ones first.
-pub const OUTCOMES: [&str; 20] = [
+pub const OUTCOMES: [&str; 22] = [
     "judged",
+    "canary",
     "promoted",
     "kept",
     "back",
+    "withdrawn",
     "rolled_back",
     "overtaken",
     "damaged",
@@ -109,7 +122,17 @@ pub trait Models {
         samples: Vec<Sample>,
     ) -> Result<[Asked; 2], Refusal>;
 
-    /// Brings a model into use, and keeps the one before.
+    /// Lets a model answer a share of new flows. Returns its generation; `None`: there can be no
+    /// canary here.
+    fn begin_canary(&mut self, task: usize, bundle: &Arc<Bundle>) -> Result<Option<u16>, Refusal>;
+
+    /// The generation of the canary.
+    fn canary(&self, task: usize) -> Option<u16>;
+
+    /// Takes the canary away, if there is one.
+    fn withdraw(&mut self, task: usize) -> Result<(), Refusal>;
+
+    /// Brings the canary, or else this model, into use, and keeps the one before.
     fn promote(&mut self, task: usize, bundle: &Arc<Bundle>) -> Result<(), Refusal>;
 
     /// Brings the one before back.
@@ -129,6 +152,7 @@ struct Candidate {
     /// The model that it replaces.
     before: Arc<Bundle>,
     stage: Stage,
+    expected: Expected,
     /// Generation of the model that is to be in use during this stage.
     generation: u16,
     /// Number of the first sample of this stage.
@@ -136,19 +160,6 @@ struct Candidate {
     /// Flows after which it is looked at.
     flows: usize,
     until: Instant,
-}
-
-enum Stage {
-    Shadow,
-    Watched(Expected),
-}
-
-/// What was seen in shadow.
-struct Expected {
-    /// Labels by class that the candidate would have given.
-    mix: Vec<usize>,
-    /// Questions without an answer from the model in use, and all.
-    late: (usize, usize),
 }
 
 impl Offers {
@@ -164,13 +175,14 @@ impl Offers {
 
     /// The candidate of a task, in words.
     pub fn under_way(&self, task: usize) -> Option<String> {
-        let Candidate { bundle, stage, from, flows, .. } = self.candidates[task].as_ref()?;
-        let (stage, of) = match stage {
-            Stage::Shadow => ("in shadow", *flows),
-            Stage::Watched(_) => ("in use and watched", WATCHED_FLOWS),
+        let candidate = self.candidates[task].as_ref()?;
+        let (stage, of) = match candidate.stage {
+            Stage::Shadow => ("in shadow,", candidate.flows),
+            Stage::Canary(_) => ("a canary, has answered", CANARY_FLOWS),
+            Stage::Watched => ("in use and watched,", WATCHED_FLOWS),
         };
-        let ended = self.held.with(|held| held.flows_since(task, *from)).min(of);
-        Some(format!("{}: {stage}, {ended} of {of} flows", bundle.dir().display()))
+        let seen = self.seen(task, candidate).min(of);
+        Some(format!("{}: {stage} {seen} of {of} flows", candidate.bundle.dir().display()))
     }
 
     /// Judges a candidate. Returns what is known of it and what comes next.
@@ -204,6 +216,7 @@ impl Offers {
             bundle,
             before,
             stage: Stage::Shadow,
+            expected: Expected::default(),
             generation,
             from,
             flows: SHADOW_FLOWS,
@@ -260,125 +273,16 @@ impl Offers {
         }
     }
 
-    /// What becomes of a candidate; `None` once it has come to its end.
-    fn go_on(
-        &mut self,
-        task: usize,
-        candidate: Candidate,
-        models: &mut dyn Models,
-    ) -> Option<Candidate> {
-        if models.in_use(task).1 != candidate.generation {
-            let why = "another model came into use";
-            self.refuse(task, candidate.bundle.dir(), &Refusal::new("overtaken", why));
-            return None;
-        }
-        let ended = self.held.with(|held| held.flows_since(task, candidate.from));
-        if ended < candidate.flows && Instant::now() < candidate.until {
-            return Some(candidate);
-        }
-        match &candidate.stage {
-            Stage::Shadow => self.promote(task, candidate, models),
-            Stage::Watched(expected) => {
-                let watched = self.watch(task, &candidate, expected, models);
-                self.watched(task, candidate, watched, models)
-            }
-        }
-    }
-
-    fn promote(
-        &mut self,
-        task: usize,
-        candidate: Candidate,
-        models: &mut dyn Models,
-    ) -> Option<Candidate> {
-        let judged = self.judge(task, &candidate, candidate.from, SHADOWED, models);
-        let promoted = judged.and_then(|(asked, figures)| {
-            let expected = self.held.with(|held| Expected {
-                mix: mix(asked.classes.iter().copied(), candidate.bundle.labels().len()),
-                late: late(held.since(task, candidate.from)),
-            });
-            models.promote(task, &candidate.bundle)?;
-            Ok((expected, figures))
-        });
-        let dir = candidate.bundle.dir().to_owned();
-        match promoted {
-            Ok((expected, figures)) => {
-                self.note(task, "promoted", &dir, &format!("in shadow {}", in_words(&figures)));
-                Some(Candidate {
-                    stage: Stage::Watched(expected),
-                    generation: models.in_use(task).1,
-                    from: self.held.with(|held| held.pushed(task)),
-                    flows: LOOK_FLOWS,
-                    until: Instant::now() + STAGE_WITHIN,
-                    ..candidate
-                })
-            }
-            Err(refusal) => {
-                self.refuse(task, &dir, &refusal);
-                None
-            }
-        }
-    }
-
-    /// Whether a promoted model still does what it did in shadow.
-    fn watch(
-        &self,
-        task: usize,
-        candidate: &Candidate,
-        expected: &Expected,
-        models: &mut dyn Models,
-    ) -> Result<(), Refusal> {
-        let Candidate { bundle, before, generation, from, .. } = candidate;
-        let bands = bundle.labels().len();
-        let (late, given) = self.held.with(|held| {
-            let answers = held.since(task, *from).filter_map(|it| it.answer);
-            let own = answers.filter(|it| it.model == *generation).map(|it| it.class);
-            (late(held.since(task, *from)), mix(own, bands))
-        });
-        judge::check_late(late, expected.late)?;
-        judge::check_mix(&given, &expected.mix)?;
-        let (samples, questions) = self.known(task, *from, bundle)?;
-        let [own, before] = match models.ask(task, [bundle, before], samples) {
-            Ok(asked) => asked,
-            // A tuner may have removed the old bundle; labels still come.
-            Err(Refusal { why, .. }) => {
-                warn!("model {}: not compared with the one before: {why}", bundle.dir().display());
-                return Ok(());
-            }
-        };
-        let (candidate, in_use) = (&own.outputs, &before.outputs);
-        let trial = Trial { questions: &questions, bands, candidate, in_use };
-        Ok(judge::check_promoted(&trial, RETURNED)?)
-    }
-
-    fn watched(
-        &mut self,
-        task: usize,
-        candidate: Candidate,
-        watched: Result<(), Refusal>,
-        models: &mut dyn Models,
-    ) -> Option<Candidate> {
-        let dir = candidate.bundle.dir().to_owned();
-        if let Err(Refusal { name, why }) = watched {
-            let refusal = match models.back(task) {
-                Ok(()) => Refusal::new("rolled_back", format!("{name}: {why}")),
-                Err(failed) => Refusal::new(
-                    "failed",
-                    format!("{why}; it stays in use, because {}", failed.why),
-                ),
-            };
-            self.refuse(task, &dir, &refusal);
-            return None;
-        }
-        if candidate.flows < WATCHED_FLOWS && Instant::now() < candidate.until {
-            return Some(Candidate { flows: candidate.flows + LOOK_FLOWS, ..candidate });
-        }
-        self.note(task, "kept", &dir, "it has held what it promised");
-        None
-    }
-
-    /// An operator wants the model before the last promotion.
+    /// An operator wants the model before the last promotion, or no canary.
     pub fn back(&mut self, task: usize, models: &mut dyn Models) -> Result<String, Refusal> {
+        if let Some(Candidate { stage: Stage::Canary(_), bundle, .. }) = &self.candidates[task] {
+            models.withdraw(task)?;
+            self.refuse(task, bundle.dir(), &Refusal::new("withdrawn", "back: by command"));
+            let done = format!("{}: no canary any more", bundle.dir().display());
+            self.candidates[task] = None;
+            self.show(task);
+            return Ok(done);
+        }
         models.back(task)?;
         self.candidates[task] = None;
         let (bundle, _) = models.in_use(task);
@@ -416,18 +320,6 @@ fn known<'a>(
     target: &Target,
 ) -> (Vec<Sample>, Vec<Question>) {
     samples.filter_map(|it| Some((it.clone(), question(it, target)?))).unzip()
-}
-
-/// Labels by class; the last class is `unknown`.
-fn mix(classes: impl Iterator<Item = u16>, bands: usize) -> Vec<usize> {
-    let mut counts: HashMap<usize, usize> = HashMap::new();
-    classes.for_each(|class| *counts.entry(usize::from(class).min(bands)).or_default() += 1);
-    (0..=bands).map(|class| counts.get(&class).copied().unwrap_or(0)).collect()
-}
-
-/// Samples without an answer, and all.
-fn late<'a>(samples: impl Iterator<Item = &'a Sample>) -> (usize, usize) {
-    samples.fold((0, 0), |(late, all), it| (late + usize::from(it.answer.is_none()), all + 1))
 }
 
 fn in_words(figures: &Figures) -> String {

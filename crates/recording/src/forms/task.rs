@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use accel::{DeviceError, Profile, Sizes};
-use analytics::{Accelerator, After, CacheConfig, Need, Policy, Test};
+use analytics::{Accelerator, After, CacheConfig, Coming, Need, Policy, Test};
 use cring::{Context, Depth, Feature, TaskWords};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -22,10 +22,27 @@ pub struct TaskStart {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TaskSwap {
-    /// Another model's devices, and its generation.
-    pub model: Option<(Vec<DeviceFacts>, u16)>,
+    pub model: Option<ModelSwap>,
     /// From this configuration to that.
     pub settings: Option<(TaskConfig, TaskConfig)>,
+}
+
+/// Another model.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ModelSwap {
+    pub devices: Vec<DeviceFacts>,
+    pub generation: u16,
+    #[serde(with = "ComingForm")]
+    pub coming: Coming,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Coming")]
+enum ComingForm {
+    Replaces,
+    Canary,
+    Promoted,
+    Withdrawn,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -119,7 +119,8 @@ fn a_goal_is_judged_by_the_model_in_use() {
     // The same sizes, and another profile.
     let accelerator = of(3_000.0).accelerator(0, 0, false, &world.log);
     let task = &mut world.manager.tasks_mut()[0];
-    let model = NewModel { accelerators: vec![accelerator], generation: 1 };
+    let model =
+        NewModel { accelerators: vec![accelerator], generation: 1, coming: Coming::Replaces };
     task.prepare(Standby { model: Some(model), settings: None }).unwrap();
     task.commit();
     world.rounds(1);

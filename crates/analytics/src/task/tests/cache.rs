@@ -1,8 +1,8 @@
 //! The prefix cache in the round.
 
 use super::*;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 #[test]
 fn a_hit_is_labelled_at_once() {
@@ -107,27 +107,4 @@ fn a_cache_that_does_not_pay_steps_aside_and_comes_back() {
     assert_eq!((cache.turned_off, cache.turned_on, cache.is_off), (1, 1, false));
     assert_eq!(cache.lookups + cache.bypassed, counters.series);
     assert!(cache.hits > 16_000);
-}
-
-#[test]
-fn an_observer_sees_each_series_with_its_answer_from_the_device_and_from_the_cache() {
-    struct Seen(Arc<Mutex<Vec<(i32, Label)>>>);
-    impl Observer for Seen {
-        fn answered(&mut self, series: &Series, _: FlowRef, label: Label) {
-            self.0.lock().unwrap().push((series.signed(0), label));
-        }
-    }
-    let mut plan = Plan::new(Policy::None);
-    plan.cache = exact_cache(0.0);
-    let mut world = plan.start();
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    world.task.observe(Box::new(Seen(Arc::clone(&seen))));
-    for ms in [0, 10] {
-        world.emit(0, series([60.0, -1500.0, 52.0]));
-        world.round_at_ms(ms);
-        world.round_at_ms(ms + 1);
-    }
-    assert_eq!(world.task.counters().cached, 1);
-    let given = [0, 1].map(|flow| (60, world.label(0, flow).unwrap()));
-    assert_eq!(*seen.lock().unwrap(), given);
 }

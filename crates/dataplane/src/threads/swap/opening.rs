@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use accel::{Bundle, Device};
+use analytics::{Accelerator, Coming};
 use tracing::info;
 
 use super::helpers::{Helpers, MORE_TIME};
@@ -51,6 +52,8 @@ pub struct Opening {
     pub(super) bundle: Arc<Bundle>,
     /// How often it has been exchanged.
     pub(super) generation: u16,
+    /// The canary's model.
+    pub(super) canary: Option<Arc<Bundle>>,
     pub(super) known: Known,
     /// The attempt has been counted as refused.
     pub(super) is_refused: Arc<AtomicBool>,
@@ -180,19 +183,31 @@ impl Opening {
     /// swap came since.
     pub fn again(&self, config: &Config, before: Previous) -> Option<Prepared> {
         let Previous { is_sound, generation, bundle } = before;
-        let accelerators = || self.threads.iter().map(|_| Vec::new()).collect();
         let is_the_last = generation == self.generation;
-        (is_sound && is_the_last).then(|| self.prepared(config, accelerators(), bundle))
+        (is_sound && is_the_last).then(|| self.prepared(config, self.nothing_new(), bundle))
+    }
+
+    /// Promotes the canary, if there is one.
+    pub fn promote(&self, config: &Config) -> Option<Prepared> {
+        let bundle = self.canary.clone()?;
+        let prepared = self.prepared(config, self.nothing_new(), bundle);
+        Some(Prepared { coming: Coming::Promoted, ..prepared })
+    }
+
+    /// Sessions that the workers have come into use.
+    fn nothing_new(&self) -> Vec<Vec<Accelerator>> {
+        self.threads.iter().map(|_| Vec::new()).collect()
     }
 
     fn prepared(
         &self,
         config: &Config,
-        accelerators: Vec<Vec<analytics::Accelerator>>,
+        accelerators: Vec<Vec<Accelerator>>,
         bundle: Arc<Bundle>,
     ) -> Prepared {
         Prepared {
             accelerators,
+            coming: Coming::Replaces,
             bundle,
             settings: self.threads.iter().map(|_| None).collect(),
             // Flow workers that answer series at once neither batch nor cache.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use accel::Bundle;
-use analytics::{Accelerator, Settings};
+use analytics::{Accelerator, Coming, Settings};
 use config::Config;
 
 use crate::Error;
@@ -28,8 +28,10 @@ impl From<Error> for Refusal {
 /// The devices and settings that are to come into use; devices are open and warm.
 pub struct Prepared {
     /// Another model, or the same on other devices, for each analytics worker; empty if they keep
-    /// theirs. A worker's are empty where those come back that the last swap has replaced.
+    /// theirs. A worker's are empty where those come back that the last swap has replaced, or a
+    /// canary's come into use.
     pub(super) accelerators: Vec<Vec<Accelerator>>,
+    pub(super) coming: Coming,
     pub(super) bundle: Arc<Bundle>,
     pub(super) settings: Vec<Option<Settings>>,
     pub(super) takes_settings: bool,
@@ -71,6 +73,12 @@ impl Prepared {
             self.change = Some(Arc::new((old, new)));
         }
         Ok(self)
+    }
+
+    /// The model is to answer a share of new flows, beside the one in use.
+    #[must_use]
+    pub fn as_canary(self) -> Prepared {
+        Prepared { coming: Coming::Canary, ..self }
     }
 
     /// The devices of each analytics worker, if they are replaced.

@@ -165,6 +165,41 @@ fn settings_come_with_a_model_or_without_and_what_was_before_can_come_back() {
 }
 
 #[test]
+fn a_canary_is_promoted_and_goes_by_command_or_when_another_model_comes() {
+    fn begin(rig: &mut Rig) -> Option<u16> {
+        let begun = rig.running(|swapper, config| {
+            let prepared = swapper.opening().prepare(config, swapper.bundle.clone())?;
+            swapper.swap(prepared.as_canary())
+        });
+        assert!(begun.unwrap().is_none());
+        rig.swapper.canary()
+    }
+    let mut rig = rig();
+    let in_use = |rig: &Rig| rig.state.get().first().model.generation;
+    assert_eq!((begin(&mut rig), in_use(&rig)), (Some(1), 0));
+    assert_eq!((rig.swaps(), rig.results()), (vec![0, 0], [0, 0, 0]));
+    let before = rig.running(|swapper, config| {
+        let promoted = swapper.opening().promote(config).expect("a canary");
+        swapper.swap(promoted).unwrap()
+    });
+    assert_eq!((before.is_some(), rig.swapper.canary(), in_use(&rig)), (true, None, 1));
+    assert_eq!((rig.swaps(), rig.results()), (vec![1, 1], [1, 0, 0]));
+
+    // The model before the promotion can come back still.
+    assert_eq!(begin(&mut rig), Some(2));
+    rig.running(|swapper, config| {
+        let again = swapper.opening().again(config, before.unwrap()).expect("nothing had hung");
+        swapper.swap(again).unwrap();
+    });
+    assert_eq!((rig.swapper.canary(), in_use(&rig)), (None, 3));
+    assert_eq!(begin(&mut rig), Some(4));
+    rig.running(|swapper, _| swapper.withdraw().unwrap());
+    assert_eq!((rig.swapper.canary(), in_use(&rig)), (None, 3));
+    assert!(rig.swapper.opening().promote(&rig.config).is_none());
+    assert_eq!(rig.swaps(), [2, 2]);
+}
+
+#[test]
 fn the_end_of_a_run_ends_an_exchange() {
     let mut rig = rig();
     rig.threads.pop();

@@ -1,10 +1,13 @@
 //! Verdicts over a made-up world whose truth is known: bands by a logistic model of what is seen.
 
 use super::*;
+use flowmgr::hash::split_mix;
 
 const BANDS: usize = 4;
 const SEEN: usize = 4;
 const FLOWS: usize = 400;
+/// As on the samples held.
+const CONFIDENCE: f64 = 0.99;
 const ASKED: usize = 3;
 /// Usual sizes of the bands, bytes.
 const SIZES: [f64; BANDS] = [2e3, 3e4, 5e5, 2e7];
@@ -13,8 +16,7 @@ struct Random(u64);
 
 impl Random {
     fn share(&mut self) -> f64 {
-        self.0 += 1;
-        (mixed(self.0) >> 11) as f64 / (1_u64 << 53) as f64
+        (split_mix(&mut self.0) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     fn normal(&mut self) -> f64 {
@@ -96,7 +98,7 @@ impl World {
 
     fn judged(&self, candidate: &Outputs, in_use: &Outputs) -> Result<Figures, Refused> {
         let trial = Trial { questions: &self.questions, bands: BANDS, candidate, in_use };
-        judge(&trial, 0.95)
+        judge(&trial, CONFIDENCE)
     }
 }
 
@@ -252,7 +254,7 @@ fn a_promoted_model_that_is_worse_is_noticed() {
     let [good, bad] = [world.model(&world.truth), world.model(&old)];
     let check = |candidate, in_use| {
         let trial = Trial { questions: &world.questions, bands: BANDS, candidate, in_use };
-        check_promoted(&trial, 0.99).map_err(|why| why.name())
+        check_answering(&trial, 0.99).map_err(|why| why.name())
     };
     assert_eq!(check(&good, &bad), Ok(()));
     assert_eq!(check(&good, &good), Ok(()));
@@ -260,7 +262,7 @@ fn a_promoted_model_that_is_worse_is_noticed() {
 }
 
 #[test]
-fn training_that_has_not_settled_and_late_labels_and_a_jump_of_the_mix_are_noticed() {
+fn training_that_has_not_settled_and_labels_that_are_late_or_others_are_noticed() {
     let claims = |stability| Learned { stability: Some(stability), until_us: None };
     let check = |stability| check_claims(claims(stability), Learned::default());
     assert_eq!(check(0.02), Ok(()));
@@ -269,6 +271,9 @@ fn training_that_has_not_settled_and_late_labels_and_a_jump_of_the_mix_are_notic
     assert_eq!(check_late((10, 500), (9, 500)), Ok(()));
     assert_eq!(check_late((40, 500), (9, 500)), Err(Refused::Late(0.08, 0.018)));
     assert_eq!(check_late((0, 0), (9, 500)), Ok(()));
+    assert_eq!(check_others((2, 60)), Ok(()));
+    assert_eq!(check_others((6, 60)), Err(Refused::Others(0.1)));
+    assert_eq!(check_others((0, 0)), Ok(()));
     assert_eq!(check_mix(&[300, 150, 50], &[290, 150, 60]), Ok(()));
     assert_eq!(check_mix(&[50, 150, 300], &[290, 150, 60]).unwrap_err().name(), "mix");
     assert_eq!(check_mix(&[1, 1, 90], &[90, 1, 1]), Ok(()), "too few to say");

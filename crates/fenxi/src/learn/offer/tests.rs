@@ -1,11 +1,13 @@
 //! Ways of candidates, with models that are numbers: a flow has a place on a line, the chance of
 //! the upper band follows from it, and a model is the slope that it believes in.
 
+use super::super::held::KEPT;
 use super::super::held::tests::sample;
-use super::super::judge::{Outputs, mixed};
+use super::super::judge::Outputs;
 use super::*;
 use config::Sources;
 use dataplane::tasks::OpenTask;
+use flowmgr::hash::split_mix;
 use flowmgr::record::SampleAnswer;
 use std::fs;
 use tempfile::TempDir;
@@ -17,6 +19,13 @@ const USED: f64 = 0.5;
 struct Slopes {
     in_use: (Arc<Bundle>, u16),
     before: Option<Arc<Bundle>>,
+    canary: Option<(Arc<Bundle>, u16)>,
+    /// The canary does not answer, and the model in use does in its place.
+    is_down: bool,
+    /// There can be no canary.
+    is_in_kernel: bool,
+    /// The last generation that a model got.
+    given: u16,
     dir: TempDir,
 }
 
@@ -48,17 +57,45 @@ impl Models for Slopes {
         }))
     }
 
+    fn begin_canary(&mut self, _: usize, bundle: &Arc<Bundle>) -> Result<Option<u16>, Refusal> {
+        if self.is_in_kernel {
+            return Ok(None);
+        }
+        self.given += 1;
+        self.canary = Some((bundle.clone(), self.given));
+        Ok(Some(self.given))
+    }
+
+    fn canary(&self, _: usize) -> Option<u16> {
+        Some(self.canary.as_ref()?.1)
+    }
+
+    fn withdraw(&mut self, _: usize) -> Result<(), Refusal> {
+        self.canary = None;
+        Ok(())
+    }
+
     fn promote(&mut self, _: usize, bundle: &Arc<Bundle>) -> Result<(), Refusal> {
-        self.before = Some(std::mem::replace(&mut self.in_use.0, bundle.clone()));
-        self.in_use.1 += 1;
+        let (bundle, generation) = match self.canary.take() {
+            Some(canary) => canary,
+            None => (bundle.clone(), self.given + 1),
+        };
+        self.given = generation;
+        let (before, _) = std::mem::replace(&mut self.in_use, (bundle, generation));
+        self.before = Some(before);
         Ok(())
     }
 
     fn back(&mut self, _: usize) -> Result<(), Refusal> {
         let before = self.before.take().ok_or_else(|| Refusal::new("failed", "none is before"))?;
-        self.in_use = (before, self.in_use.1 + 1);
+        self.given += 1;
+        self.in_use = (before, self.given);
         Ok(())
     }
+}
+
+fn mixed(mut number: u64) -> u64 {
+    split_mix(&mut number)
 }
 
 /// Where a flow is, from -2 to 2.
@@ -84,24 +121,36 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         let in_use = bundle(&dir, USED);
         let in_use = (Arc::new(Bundle::open(&in_use).unwrap()), 0);
-        let models = Slopes { in_use, before: None, dir };
+        let models = Slopes {
+            in_use,
+            before: None,
+            canary: None,
+            is_down: false,
+            is_in_kernel: false,
+            given: 0,
+            dir,
+        };
         let mut world =
             World { offers: Offers::new(SharedHeld::default(), state), models, flows: 0 };
         world.push(1000, TRUE, None);
         world
     }
 
-    /// Flows of a world with this slope end, two samples each. Their answers are the model's, or
-    /// else `class`.
+    /// Flows of a world with this slope end, two samples each. The model in use answers them, and
+    /// the canary one in five; or `class` is the answer where the newest model is asked.
     fn push(&mut self, flows: u64, slope: f64, class: Option<u16>) {
-        let (bundle, model) = self.models.in_use(0);
-        let believed: f64 = bundle.version().parse().unwrap();
+        let (in_use, canary) = (self.models.in_use(0), self.models.canary.clone());
         for flow_id in self.flows..self.flows + flows {
             let drawn = (mixed(flow_id ^ 1 << 40) >> 11) as f64 / (1_u64 << 53) as f64;
             let bytes = if drawn < chance(slope, flow_id) { 1_000_000 } else { 1000 };
+            let is_canarys = flow_id.is_multiple_of(5) && !self.models.is_down;
+            let canarys = canary.as_ref().filter(|_| is_canarys);
+            let (bundle, model) = canarys.unwrap_or(&in_use);
+            let believed: f64 = bundle.version().parse().unwrap();
             let own = u16::from(chance(believed, flow_id) > 0.5);
-            let class = class.unwrap_or(own);
-            let answer = Some(SampleAnswer { class, confidence: 0, model });
+            let is_newest = canary.is_none() || canarys.is_some();
+            let class = class.filter(|_| is_newest).unwrap_or(own);
+            let answer = Some(SampleAnswer { class, confidence: 0, model: *model });
             for _ in 0..2 {
                 let answer = answer.filter(|it| it.class < 2);
                 self.offers
@@ -121,14 +170,24 @@ impl World {
         self.offers.turn(&mut self.models);
     }
 
-    /// A candidate that is in use and watched.
-    fn promoted() -> World {
+    /// A candidate that answers a share of flows.
+    fn with_canary() -> World {
         let mut world = World::new();
         world.offer(TRUE).unwrap();
         world.push(SHADOW_FLOWS as u64, TRUE, None);
         world.turn();
-        assert_eq!(world.outcomes(), ["judged 1", "promoted 1"]);
-        assert_eq!(world.models.in_use.1, 1);
+        assert_eq!(world.outcomes(), ["canary 1", "judged 1"]);
+        assert_eq!((world.models.in_use.1, world.models.canary(0)), (0, Some(1)));
+        world
+    }
+
+    /// A candidate that is in use and watched.
+    fn promoted() -> World {
+        let mut world = World::with_canary();
+        world.push(5 * CANARY_FLOWS as u64, TRUE, None);
+        world.turn();
+        assert_eq!(world.outcomes(), ["canary 1", "judged 1", "promoted 1"]);
+        assert_eq!((world.models.in_use.1, world.models.canary(0)), (1, None));
         world
     }
 
@@ -140,7 +199,18 @@ impl World {
 
     /// Asserts that the candidate was rolled back for this reason.
     fn assert_rolled_back(&self, reason: &str) {
-        assert_eq!(self.outcomes(), ["judged 1", "promoted 1", "rolled_back 1"]);
+        assert_eq!(self.outcomes(), ["canary 1", "judged 1", "promoted 1", "rolled_back 1"]);
+        self.assert_gone(reason);
+    }
+
+    /// Asserts that the canary was withdrawn for this reason.
+    fn assert_withdrawn(&self, reason: &str) {
+        assert_eq!(self.outcomes(), ["canary 1", "judged 1", "withdrawn 1"]);
+        assert_eq!((self.models.in_use.1, self.models.canary(0)), (0, None));
+        self.assert_gone(reason);
+    }
+
+    fn assert_gone(&self, reason: &str) {
         let (_, why) = self.offers.state.get().first().offers.last_refusal.clone().unwrap();
         assert!(why.contains(&format!(": {reason}: ")), "{why}");
         assert_eq!(self.models.in_use.0.version(), USED.to_string());
@@ -169,15 +239,15 @@ fn a_better_candidate_is_promoted_kept_and_taken_back_on_demand() {
     let under_way = world.offers.under_way(0).unwrap();
     assert!(under_way.ends_with("/3: in use and watched, 0 of 500 flows"), "{under_way}");
     world.turn();
-    assert_eq!(world.outcomes().len(), 2, "nothing was seen yet");
+    assert_eq!(world.outcomes().len(), 3, "nothing was seen yet");
     while world.offers.are_under_way() {
         world.push(LOOK_FLOWS as u64, TRUE, None);
         world.turn();
     }
-    assert_eq!(world.outcomes(), ["judged 1", "kept 1", "promoted 1"]);
+    assert_eq!(world.outcomes(), ["canary 1", "judged 1", "kept 1", "promoted 1"]);
     let done = world.offers.back(0, &mut world.models).unwrap();
     assert!(done.ends_with("/0.5: in use again"), "{done}");
-    assert_eq!(world.outcomes(), ["back 1", "judged 1", "kept 1", "promoted 1"]);
+    assert_eq!(world.outcomes(), ["back 1", "canary 1", "judged 1", "kept 1", "promoted 1"]);
     assert!(world.offers.back(0, &mut world.models).is_err());
 }
 
@@ -196,6 +266,71 @@ fn a_promoted_model_that_disappoints_is_rolled_back() {
     mix.push(LOOK_FLOWS as u64, TRUE, Some(1));
     mix.turn();
     mix.assert_rolled_back("mix");
+}
+
+#[test]
+fn a_canary_is_looked_at_until_it_has_answered_enough() {
+    let mut world = World::with_canary();
+    for answered in [0, 19, 20, 59] {
+        let flows = 5 * answered - (world.flows - 1000 - SHADOW_FLOWS as u64);
+        world.push(flows, TRUE, None);
+        world.turn();
+        let under_way = world.offers.under_way(0).unwrap();
+        let stands = format!("a canary, has answered {answered} of 60 flows");
+        assert!(under_way.ends_with(&stands), "{under_way}");
+    }
+    world.push(5, TRUE, None);
+    world.turn();
+    assert_eq!(world.outcomes(), ["canary 1", "judged 1", "promoted 1"]);
+}
+
+#[test]
+fn a_canary_that_disappoints_is_withdrawn() {
+    let look = 5 * CANARY_LOOK_FLOWS as u64;
+    let mut worse = World::with_canary();
+    worse.push(look, -TRUE, None);
+    worse.turn();
+    worse.assert_withdrawn("worse");
+    let mut others = World::with_canary();
+    others.push(look, TRUE, Some(1));
+    others.turn();
+    others.assert_withdrawn("others");
+    let mut late = World::with_canary();
+    // No such class: no answer.
+    late.push(look, TRUE, Some(2));
+    late.turn();
+    assert!(late.offers.are_under_way(), "it has not answered yet");
+    late.push(KEPT as u64 / 2, TRUE, Some(2));
+    late.turn();
+    late.assert_withdrawn("late");
+    let mut down = World::with_canary();
+    down.models.is_down = true;
+    down.push(KEPT as u64 / 2, TRUE, None);
+    down.turn();
+    down.assert_withdrawn("few_answers");
+}
+
+#[test]
+fn a_canary_ends_by_command_and_when_another_model_comes() {
+    let mut world = World::with_canary();
+    let done = world.offers.back(0, &mut world.models).unwrap();
+    assert!(done.ends_with("/3: no canary any more"), "{done}");
+    world.assert_withdrawn("back");
+    let mut overtaken = World::with_canary();
+    overtaken.models.canary = None;
+    overtaken.turn();
+    assert_eq!(overtaken.outcomes(), ["canary 1", "judged 1", "overtaken 1"]);
+}
+
+#[test]
+fn where_there_can_be_no_canary_a_candidate_comes_from_shadow_into_use() {
+    let mut world = World::new();
+    world.models.is_in_kernel = true;
+    world.offer(TRUE).unwrap();
+    world.push(SHADOW_FLOWS as u64, TRUE, None);
+    world.turn();
+    assert_eq!(world.outcomes(), ["judged 1", "promoted 1"]);
+    assert_eq!(world.models.in_use.1, 1);
 }
 
 #[test]

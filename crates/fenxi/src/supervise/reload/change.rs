@@ -74,7 +74,7 @@ impl Base {
     }
 
     /// Opens the sessions of a model, whose answers are recorded if the run is.
-    fn open_sessions(
+    pub fn open_sessions(
         &self,
         opening: &Opening,
         config: &Config,
@@ -131,9 +131,15 @@ impl Change {
     pub fn model(base: &Base, task: usize, dir: &Path) -> Result<Change, Refusal> {
         let (opening, now) = (&base.openings[task], base.now.of_task(task));
         let bundle = opening.open(&now, dir)?;
+        let prepared = base.open_sessions(opening, &now, bundle)?;
+        Ok(Change::of_task(base, task, prepared)?)
+    }
+
+    /// One task changes; everything else stays.
+    pub fn of_task(base: &Base, task: usize, change: Prepared) -> Result<Change, Error> {
         let mut prepared: Vec<Option<Prepared>> = base.openings.iter().map(|_| None).collect();
-        prepared[task] = Some(base.open_sessions(opening, &now, bundle)?);
-        Ok(Change::around(prepared, base, &base.now)?)
+        prepared[task] = Some(change);
+        Change::around(prepared, base, &base.now)
     }
 
     /// Prepares the return of one task to a model that was in use before, with its sessions if they
@@ -146,9 +152,7 @@ impl Change {
             None => base.open_sessions(opening, &now, bundle)?,
         };
         again.is_return = true;
-        let mut prepared: Vec<Option<Prepared>> = base.openings.iter().map(|_| None).collect();
-        prepared[task] = Some(again);
-        Ok(Change::around(prepared, base, &base.now)?)
+        Ok(Change::of_task(base, task, again)?)
     }
 
     /// Whether devices are replaced, for another model or the same one.

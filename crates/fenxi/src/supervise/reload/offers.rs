@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use accel::{Bundle, DeviceError};
-use dataplane::swap::Refusal as Stopped;
 use dataplane::swap::helpers::opening_model;
+use dataplane::swap::{Prepared, Refusal as Stopped};
 use flowmgr::record::Sample;
 
 use super::change::{Base, Change};
@@ -84,6 +84,16 @@ fn failed(why: &Stopped) -> Refusal {
     Refusal::new("failed", answers::refused(why).error.unwrap_or_default())
 }
 
+/// The sessions of a bundle, if it is still the one that was judged.
+fn open(base: &Base, task: usize, judged: &Arc<Bundle>) -> Result<Prepared, Refusal> {
+    let (opening, now) = (&base.openings[task], base.now.of_task(task));
+    let bundle = opening.open(&now, judged.dir()).map_err(|why| failed(&why.into()))?;
+    if bundle != *judged {
+        return Err(Refusal::new("damaged", "it is not the bundle any more that was judged"));
+    }
+    base.open_sessions(opening, &now, bundle).map_err(|why| failed(&why))
+}
+
 impl Models for Reloader {
     fn in_use(&self, task: usize) -> (Arc<Bundle>, u16) {
         let generation = self.helpers.state().get().tasks[task].model.generation;
@@ -128,16 +138,33 @@ impl Models for Reloader {
         })
     }
 
+    fn begin_canary(&mut self, task: usize, bundle: &Arc<Bundle>) -> Result<Option<u16>, Refusal> {
+        if self.kernel.is_some() {
+            return Ok(None);
+        }
+        let judged = bundle.clone();
+        let prepared = self.beside(task, bundle.dir(), move |base| open(base, task, &judged))?;
+        let canary = &mut self.swappers[task];
+        canary.swap(prepared.as_canary()).map_err(|why| failed(&why))?;
+        Ok(canary.canary())
+    }
+
+    fn canary(&self, task: usize) -> Option<u16> {
+        self.swappers[task].canary()
+    }
+
+    fn withdraw(&mut self, task: usize) -> Result<(), Refusal> {
+        self.swappers[task].withdraw().map_err(|why| failed(&why))
+    }
+
     fn promote(&mut self, task: usize, bundle: &Arc<Bundle>) -> Result<(), Refusal> {
         let judged = bundle.clone();
         let change = self.beside(task, bundle.dir(), move |base| {
-            let change = Change::model(base, task, judged.dir()).map_err(|why| failed(&why))?;
-            match change.bundle_of(base, task) == judged {
-                true => Ok(change),
-                false => {
-                    Err(Refusal::new("damaged", "it is not the bundle any more that was judged"))
-                }
-            }
+            let prepared = match base.openings[task].promote(&base.now.of_task(task)) {
+                Some(canary) => canary,
+                None => open(base, task, &judged)?,
+            };
+            Change::of_task(base, task, prepared).map_err(|why| failed(&why.into()))
         })?;
         let applied = self.apply(change).map_err(|why| failed(&why))?;
         let generation = self.in_use(task).1;

@@ -1,0 +1,243 @@
+//! A candidate's whole way through the real program: judged by flows that have ended, in shadow, on
+//! a share of new flows, and in use; and one that is withdrawn. Skipped by name without root.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::common;
+use crate::common::lab::Lab;
+use crate::common::live::Live;
+
+/// Payload of each packet, and packets, of a large flow and of a small one.
+const SHAPES: [(usize, usize); 2] = [(1200, 6), (100, 2)];
+
+/// A bundle that is sure that a flow is large if its first packet is longer than this.
+fn bundle(dir: &Path, above: u16) -> PathBuf {
+    let from = common::root().join("tests/bundles/server-volume");
+    let to = dir.join(format!("above-{above}"));
+    common::copy_bundle(&from, &to);
+    let mut model = fs::read(from.join("model.onnx")).unwrap();
+    let mut replace = |from: &[u8], to: &[u8]| {
+        let at = model.windows(from.len()).position(|bytes| bytes == from).unwrap();
+        model[at..at + to.len()].copy_from_slice(to);
+    };
+    // The features that the nodes of its tree read, and their bounds.
+    replace(b"\x40\x01\x40\x00\x40\x02\x40\x00\x40\x00", &[0x40, 0].repeat(5));
+    replace(&0.5_f32.to_le_bytes(), &f32::from(above).to_le_bytes());
+    replace(&16_f32.to_le_bytes(), &f32::from(above).to_le_bytes());
+    fs::write(to.join("model.onnx"), model).unwrap();
+    let sum = Command::new("sha256sum").arg(to.join("model.onnx")).output().unwrap().stdout;
+    let sum = String::from_utf8(sum).unwrap();
+    let manifest = fs::read_to_string(from.join("model.toml")).unwrap();
+    let lines = manifest.lines().map(|line| match line.split(' ').next() {
+        Some("sha256") => format!("sha256 = \"{}\"\n", sum.split(' ').next().unwrap()),
+        _ => format!("{line}\n"),
+    });
+    let target = "\n[target]\nof = \"volume\"\nedges = [3000]\n";
+    fs::write(to.join("model.toml"), lines.collect::<String>() + target).unwrap();
+    let golden = fs::read_to_string(from.join("golden/inputs.csv")).unwrap();
+    let outputs = golden.lines().map(|line| {
+        let length: f64 = line.split(',').next().unwrap().parse().unwrap();
+        match length > f64::from(above) {
+            true => "0.000999000855,0.999000967\n",
+            false => "0.999000967,0.000999000855\n",
+        }
+    });
+    fs::write(to.join("golden/outputs.csv"), outputs.collect::<String>()).unwrap();
+    to
+}
+
+struct World {
+    live: Live,
+    traffic: Traffic,
+    dir: TempDir,
+    // The last to go.
+    _lab: Lab,
+}
+
+/// Flows out of an interface, small and large in turn.
+struct Traffic {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Traffic {
+    fn start(lab: &Lab) -> Traffic {
+        let stop = Arc::new(AtomicBool::new(false));
+        let is_over = stop.clone();
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        // Sockets stay in the namespace in which they were made.
+        let run = lab.entering("host", move || {
+            ready.send(()).unwrap();
+            for flow in 0_usize.. {
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+                let port = 1024 + (flow % 60_000) as u16;
+                let socket = UdpSocket::bind(("10.80.0.1", port)).unwrap();
+                socket.connect("10.80.0.2:4433").unwrap();
+                let (length, packets) = SHAPES[flow % 2];
+                for _ in 0..packets {
+                    socket.send(&[0; 1200][..length]).unwrap();
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        let thread = Some(std::thread::spawn(run));
+        is_ready.recv().unwrap();
+        Traffic { stop, thread }
+    }
+
+    fn stop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Traffic {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl World {
+    /// A run whose model calls every flow small, though every other one is large.
+    fn start(test: &str, layout: &str, is_recorded: bool) -> Option<World> {
+        let lab = Lab::new(test, &["host"], &[])?;
+        let dir = tempfile::tempdir().unwrap();
+        lab.wire_within("host", "a", "b");
+        lab.run("host", "ip addr add 10.80.0.1/24 dev a");
+        lab.run("host", "ip neigh add 10.80.0.2 lladdr 02:00:00:00:00:02 dev a");
+        let keys = [
+            "io.interfaces=[\"b\"]".to_owned(),
+            "flow.idle_timeout_s=1".to_owned(),
+            "analytics.timeout_ms=1".to_owned(),
+            format!("pipeline.layout={layout}"),
+            format!("model.path={}", bundle(dir.path(), 60_000).display()),
+            format!("learn.socket={}", dir.path().join("learn.sock").display()),
+            "learn.share=1".to_owned(),
+            format!("records.path={}", dir.path().join("flows.jsonl").display()),
+        ];
+        let recording = recording(&dir);
+        let mut args: Vec<&str> = keys.iter().flat_map(|key| ["--set", key]).collect();
+        if is_recorded {
+            args.extend(["--record", recording.to_str().unwrap()]);
+        }
+        let live = Live::start(&lab, "host", &args);
+        let traffic = Traffic::start(&lab);
+        Some(World { live, traffic, dir, _lab: lab })
+    }
+
+    fn count(&self, metric: &str, label: &str) -> f64 {
+        self.live.samples_with(metric, label).iter().sum()
+    }
+
+    fn wait_for(&self, outcome: &str) {
+        let label = format!("outcome=\"{outcome}\"");
+        let refused = ["not_better", "slow", "rolled_back", "overtaken", "failed"];
+        self.live.wait_for(outcome, |live| {
+            for name in refused {
+                let refused = self.count("fenxi_model_offers_total", &format!("\"{name}\""));
+                assert_eq!(refused, 0.0, "{}", live.ctl(&["model", "offers"]).stdout);
+            }
+            self.count("fenxi_model_offers_total", &label) > 0.0
+        });
+    }
+
+    fn ctl(&self, args: &[&str]) -> String {
+        self.live.ctl(args).expect_code(0).stdout
+    }
+
+    /// Ends the traffic, then the run, which a recording repeats; the records of all flows.
+    fn finish(mut self) -> Vec<Value> {
+        self.traffic.stop();
+        let is_empty = |live: &Live| live.metric_sum("fenxi_flow_table_entries") == 0.0;
+        self.live.wait_for("all flows are over", is_empty);
+        assert_eq!(self.live.metric_sum("fenxi_balance"), 0.0);
+        self.live.terminate(0);
+        let recording = recording(&self.dir);
+        if recording.exists() {
+            let mut replay = common::fenxi(["replay", "--json", "--recorded"]);
+            replay.arg(&recording);
+            let summary = common::run(replay).expect_code(0).json();
+            assert_eq!(summary["recorded"]["same"], true, "{}", summary["recorded"]);
+        }
+        common::json_lines(&self.dir.path().join("flows.jsonl"))
+    }
+}
+
+fn recording(dir: &TempDir) -> PathBuf {
+    dir.path().join("recording")
+}
+
+fn first(flow: &Value) -> &str {
+    flow["first"].as_str().unwrap()
+}
+
+fn a_candidates_way(test: &str, layout: &str, is_recorded: bool) {
+    let Some(world) = World::start(test, layout, is_recorded) else { return };
+    let held = |live: &Live| {
+        live.samples_with("fenxi_learn_samples_total", "outcome=\"held\"").iter().sum::<f64>()
+    };
+    world.live.wait_for("flows to judge by", |live| held(live) > 300.0);
+    let good = bundle(world.dir.path(), 500);
+    let good = good.to_str().unwrap();
+    let judged = world.ctl(&["model", "offer", good]);
+    assert!(judged.contains("in shadow for the next 300 held-out flows"), "{judged}");
+    // Nothing is offered beside it.
+    world.live.ctl(&["model", "offer", good]).expect_code(69);
+    world.wait_for("canary");
+    let page = world.ctl(&["model", "offers"]);
+    assert!(page.contains("above-500: a canary, has answered "), "{page}");
+    let back = world.ctl(&["model", "back"]);
+    assert!(back.contains("no canary any more"), "{back}");
+    assert_eq!(world.count("fenxi_model_offers_total", "\"withdrawn\""), 1.0);
+    world.ctl(&["model", "offer", good]);
+    world.wait_for("promoted");
+    world.wait_for("kept");
+    assert_eq!(world.count("fenxi_model_info", "generation=\"2\""), 1.0);
+    let flows = world.finish();
+    let flows: Vec<&Value> = flows.iter().filter(|it| it["type"] == "flow").collect();
+    let is_large = |flow: &Value| flow["bytes_fwd"].as_u64().unwrap() > 3000;
+    let of = |generation: u64| {
+        let is_of = move |flow: &&&Value| flow["model_generation"] == generation;
+        flows.iter().filter(is_of).copied().collect::<Vec<&Value>>()
+    };
+    let [before, withdrawn, promoted] = [0, 1, 2].map(of);
+    assert!(before.iter().all(|flow| flow["label"] == "small"));
+    for flow in withdrawn.iter().chain(&promoted) {
+        let label = if is_large(flow) { "large" } else { "small" };
+        assert_eq!(flow["label"], label, "{flow}");
+    }
+    assert!(!withdrawn.is_empty());
+    // While both answered, the canary had a fifth of the new flows.
+    let last = before.iter().map(|flow| first(flow)).max().unwrap();
+    let begun = promoted.iter().map(|flow| first(flow)).min().unwrap();
+    let both = |flows: &[&Value]| {
+        flows.iter().filter(|flow| (begun..=last).contains(&first(flow))).count() as f64
+    };
+    let share = both(&promoted) / (both(&promoted) + both(&before));
+    assert!((0.15..0.25).contains(&share), "{share} of {}", both(&before));
+    assert!(promoted.iter().any(|flow| first(flow) > last), "in use");
+}
+
+#[test]
+fn a_candidate_answers_a_share_of_flows_before_it_is_promoted() {
+    a_candidates_way("canary", "1:1:2", true);
+}
+
+#[test]
+fn a_candidate_answers_a_share_of_flows_inline() {
+    a_candidates_way("canary-inline", "1:0:0", false);
+}
