@@ -11,14 +11,15 @@ import json
 import math
 import os
 import pathlib
+import shlex
 import shutil
 import signal
 import sys
 import time
 
-from . import bundle, calibrate, drift, tuner, volume, wire
-from .cli import Parser, positive, share
-from .errors import CANNOT_CREATE, Refusal
+from . import bundle, calibrate, drift, fleet, tuner, volume, wire
+from .cli import share
+from .errors import CANNOT_CREATE, Parser, Refusal, positive
 
 NEW_MIN = 100  # samples of a round
 KEPT = 5  # bundles
@@ -41,7 +42,10 @@ def parser():
         description="Learn from the flows that a running fenxi samples; offer it better models.")
     add = made.add_argument
     add("--learn", required=True, metavar="SOCKET", help="learn.socket of fenxi")
-    add("--control", required=True, metavar="SOCKET", help="control socket of fenxi")
+    add("--control", metavar="SOCKET", help="control socket of fenxi; without it, bundles are only "
+        "published in the folder of --into, for fenxi-tune pull")
+    add("--sign", type=shlex.split, metavar="COMMAND",
+        help="signs model.toml, whose path is added, such as 'minisign -S -s KEY -m'")
     add("--task", required=True, help="task whose model learns")
     add("--like", required=True, metavar="BUNDLE",
         help="the task's bundle: inputs, labels and target of new ones")
@@ -175,7 +179,16 @@ class Service:
         self.say(None, f"{folder}: {'offered' if code == 200 else 'refused'}: {self.answer}")
         if code != 200:  # or it would push out those in use
             shutil.rmtree(folder, ignore_errors=True)
+        else:
+            self.publish(folder)
         self.tidy()
+
+    def publish(self, folder):
+        """For routers that pull it."""
+        try:
+            fleet.publish(folder, self.number)
+        except OSError as error:
+            self.say("disk", f"not published: {wire.reason(error)}; learns on")
 
     def tidy(self):
         """Removes all bundles but the newest."""
@@ -190,9 +203,7 @@ class Service:
             "alarms": list(self.alarms), "offered": list(self.offered),
         }
         try:
-            part = self.into / f".{STATUS}"
-            part.write_text(json.dumps(found) + "\n")
-            part.replace(self.into / STATUS)
+            wire.replace(self.into / STATUS, json.dumps(found) + "\n")
             self.say("status", None)
         except OSError as error:
             self.say("status", f"{self.into / STATUS}: {wire.reason(error)}; learns on")
@@ -215,18 +226,6 @@ def count(frame, key):
     return found if isinstance(found, int) and 0 <= found < 2**63 else 0
 
 
-def speaker():
-    """Prints lines; of a subject only when it has changed, so that what lasts is told once."""
-    last = {}
-
-    def say(subject, text):
-        if text and (subject is None or last.get(subject) != text):
-            print(f"fenxi-tune: {text}", file=sys.stderr, flush=True)
-        last[subject] = text
-
-    return say
-
-
 def run(args):
     like = bundle.read(args.like)
     teacher = tuner.Operator(like, args.labels) if args.labels else tuner.Flow(like)
@@ -235,9 +234,13 @@ def run(args):
         into.mkdir(exist_ok=True)
     except OSError as error:
         raise Refusal(f"{into}: {wire.reason(error)}", CANNOT_CREATE) from None
-    say = speaker()
+    say = wire.speaker()
 
     def offer(folder, task):
+        if args.sign:
+            fleet.sign(args.sign, folder)
+        if not args.control:
+            return 200, "published"
         request = {"command": "model_offer", "dir": str(folder), "task": task}
         return wire.asked(args.control, request)
 

@@ -7,6 +7,7 @@ fenxi sends one at least every second, also without samples.
 import json
 import socket
 import struct
+import sys
 import time
 
 VERSION = 1
@@ -101,3 +102,22 @@ def asked(path, request):
 def reason(error):
     """In one line."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def replace(path, text):
+    """Writes a file that others read meanwhile."""
+    part = path.with_name(f".{path.name}")
+    part.write_text(text)
+    part.replace(path)
+
+
+def speaker():
+    """Prints lines; of a subject only when it has changed, so that what lasts is told once."""
+    last = {}
+
+    def say(subject, text):
+        if text and (subject is None or last.get(subject) != text):
+            print(f"fenxi-tune: {text}", file=sys.stderr, flush=True)
+        last[subject] = text
+
+    return say

@@ -24,6 +24,10 @@ section! {
     /// how often samples are given
     every: Duration = restart "every_ms", integer(100, 1000), "500",
         "milliseconds" => |s| Ok(Duration::from_millis(s.get()?));
+    /// whose signature a model needs that is offered: the public key of minisign, or the path of
+    /// its file
+    key: Option<String> = restart "key", Kind::Text, "\"\"",
+        "empty = none is needed" => Setting::word;
 }
 
 impl Learn {

@@ -17,6 +17,7 @@ use rustix::net::sockopt;
 
 use super::frame;
 use super::held::{Held, SharedHeld};
+use super::signature::Key;
 use super::strata::Strata;
 use crate::exit::Failure;
 use crate::metric::{Family, count};
@@ -80,6 +81,7 @@ impl SinkKind for Learning {
     }
 
     fn probe(&self, config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
+        Key::of(config)?;
         match config.learn.socket.as_deref() {
             Some(path) if !is_exempt(path) => unix_socket::probe("learn.socket", path),
             _ => Ok(()),

@@ -1,6 +1,6 @@
 //! A candidate's way from the offer to its use, and back where it disappoints.
 //!
-//! 1. **Offered.** Its bundle is whole, means the same as the model in use, and gives its golden
+//! 1. **Offered.** Its bundle is whole, signed if it has to be, means the same as the model in use, and gives its golden
 //!    outputs; its training has settled. It is judged ([`super::judge`]) on the samples held.
 //! 2. **In shadow.** It is judged again on flows that ended after the offer, with less confidence
 //!    since they are fewer. A tuner that offers until one candidate is lucky fails here.
@@ -29,6 +29,7 @@ use tracing::{info, warn};
 use super::ask::Asked;
 use super::held::{SharedHeld, question};
 use super::judge::{self, Figures, Question, Rival, Trial};
+use super::signature::Key;
 
 /// Confidence of the judgement on the samples held.
 const JUDGED: f64 = 0.95;
@@ -50,13 +51,16 @@ const LOOK_FLOWS: usize = 100;
 const STAGE_WITHIN: Duration = Duration::from_secs(3600);
 
 /// All outcomes, good ones first.
-pub const OUTCOMES: [&str; 20] = [
+pub const OUTCOMES: [&str; 23] = [
     "judged",
     "promoted",
     "kept",
     "back",
     "rolled_back",
     "overtaken",
+    "unsigned",
+    "wrong_key",
+    "forged",
     "damaged",
     "meaning",
     "golden",
@@ -119,6 +123,8 @@ pub trait Models {
 /// The candidates of a run.
 pub struct Offers {
     held: SharedHeld,
+    /// Whose signature candidates need.
+    key: Option<Key>,
     state: Arc<SharedState>,
     /// By task; the one under way.
     candidates: Vec<Option<Candidate>>,
@@ -152,9 +158,9 @@ struct Expected {
 }
 
 impl Offers {
-    pub fn new(held: SharedHeld, state: Arc<SharedState>) -> Offers {
+    pub fn new(held: SharedHeld, key: Option<Key>, state: Arc<SharedState>) -> Offers {
         let candidates = state.get().tasks.iter().map(|_| None).collect();
-        Offers { held, state, candidates }
+        Offers { held, key, state, candidates }
     }
 
     /// Whether a candidate is under way, so that [`Offers::turn`] is due now and then.
@@ -198,6 +204,9 @@ impl Offers {
     ) -> Result<String, Refusal> {
         let (before, generation) = models.in_use(task);
         let bundle = models.open(task, dir)?;
+        if let Some(key) = &self.key {
+            key.check(&bundle)?;
+        }
         judge::check_claims(bundle.learned(), before.learned())?;
         let from = self.held.with(|held| held.pushed(task));
         let candidate = Candidate {

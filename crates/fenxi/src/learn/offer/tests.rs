@@ -86,7 +86,7 @@ impl World {
         let in_use = (Arc::new(Bundle::open(&in_use).unwrap()), 0);
         let models = Slopes { in_use, before: None, dir };
         let mut world =
-            World { offers: Offers::new(SharedHeld::default(), state), models, flows: 0 };
+            World { offers: Offers::new(SharedHeld::default(), None, state), models, flows: 0 };
         world.push(1000, TRUE, None);
         world
     }
