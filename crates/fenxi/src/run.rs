@@ -162,7 +162,7 @@ fn open(
         replay: None,
     })?;
     let kernel = first.and_then(|it| it.labels.clone());
-    let held = learn_socket.is_some().then_some((held, key));
+    let held = config.learn.is_on().then_some((held, key));
     Ok(Opened { pair, ports, kernel, mirrors, sockets, sinks, recent, rules, held })
 }
 

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-USAGE, DATA, NO_INPUT, SOFTWARE, CANNOT_CREATE = 64, 65, 66, 70, 73
+USAGE, DATA, NO_INPUT, UNAVAILABLE, SOFTWARE, CANNOT_CREATE = 64, 65, 66, 69, 70, 73
 
 
 class Refusal(Exception):

@@ -64,7 +64,7 @@ def publish(folder, generation):
 
 
 def source(place):
-    """A function that reads a file of this folder or web server, at most so many bytes."""
+    """A function that reads a file of this folder or web server, up to a number of bytes."""
     if "://" in place:
         kinds = urllib.request
         opener = kinds.OpenerDirector()

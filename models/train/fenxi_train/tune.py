@@ -17,13 +17,14 @@ import signal
 import sys
 import time
 
-from . import bundle, calibrate, drift, fleet, tuner, volume, wire
+from . import bundle, calibrate, drift, fleet, topic, tuner, volume, wire
 from .cli import share
 from .errors import CANNOT_CREATE, Parser, Refusal, positive
 
 NEW_MIN = 100  # samples of a round
 KEPT = 5  # bundles
 BY_CHANCE = 1.96 * math.sqrt(2)  # standard errors: 5 % of pairs of one mean lie further apart
+ROUTERS_MAX, ROUTER_MAX = 10_000, 255  # in the status; letters of a name
 OFFERED_MAX = 200  # contents that are not offered again
 ALARMS_MAX = 20  # in the status
 FOLDERS = "model-" + 8 * "[0-9]"
@@ -41,7 +42,13 @@ def parser():
         prog="fenxi-tune", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=EPILOG,
         description="Learn from the flows that a running fenxi samples; offer it better models.")
     add = made.add_argument
-    add("--learn", required=True, metavar="SOCKET", help="learn.socket of fenxi")
+    source = made.add_mutually_exclusive_group(required=True)
+    source.add_argument("--learn", metavar="SOCKET", help="learn.socket of fenxi")
+    source.add_argument("--kafka", metavar="BROKERS",
+        help="HOST:PORT,...: learns from all routers that send samples to --topic")
+    add("--topic", default="fenxi-samples", help="learn.topic of the routers (fenxi-samples)")
+    add("--kafka-option", type=option, action="append", default=[], metavar="NAME=VALUE",
+        help="property of librdkafka, such as security.protocol=ssl; may be given again")
     add("--control", metavar="SOCKET", help="control socket of fenxi; without it, bundles are only "
         "published in the folder of --into, for fenxi-tune pull")
     add("--sign", type=shlex.split, metavar="COMMAND",
@@ -65,6 +72,13 @@ def parser():
     return made
 
 
+def option(text):
+    name, is_given, value = text.partition("=")
+    if not is_given:
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=VALUE")
+    return name, value
+
+
 class Service:
     """Rounds of one tuner; `offer` sends a bundle to fenxi."""
 
@@ -77,6 +91,7 @@ class Service:
         self.drift = drift.Drift(args.false_alarm_hours)
         self.rounds = self.strange = self.dropped = self.until_us = 0
         self.why_strange = None
+        self.routers = {}  # by name, of those that share a topic
         self.new_loss = None  # of the samples of the last round, before they were learned
         before = read_status(self.into)
         self.number, self.answer = before["number"], ""
@@ -96,6 +111,7 @@ class Service:
         """Keeps the samples of a frame for the next round, and looks for drift."""
         like, now_us = self.tuner.like, count(frame, "time_us")
         self.dropped += count(frame, "dropped")
+        self.take_router(frame, now_us)
         for sample in frame["samples"]:
             try:
                 self.take_sample(sample, like, now_us)
@@ -103,6 +119,16 @@ class Service:
                 self.strange += 1
                 what = f"no {error.args[0]}" if isinstance(error, KeyError) else error
                 self.why_strange = self.why_strange or f"samples are left out, such as one: {what}"
+
+    def take_router(self, frame, now_us):
+        name = frame.get("router")
+        if not isinstance(name, str) or len(name) > ROUTER_MAX:
+            return
+        if name in self.routers or len(self.routers) < ROUTERS_MAX:
+            known = self.routers.setdefault(name, {"samples": 0, "dropped": 0})
+            known["samples"] += len(frame["samples"])
+            known["dropped"] += count(frame, "dropped")
+            known["time_us"] = now_us
 
     def take_sample(self, sample, like, now_us):
         if sample["task"] != self.args.task or not volume.asked_of(sample, like.input):
@@ -199,7 +225,7 @@ class Service:
         found = {
             "task": self.args.task, "rounds": self.rounds, "number": self.number,
             "losses": list(self.losses), "new_loss": self.new_loss, "dropped": self.dropped,
-            "left_out": self.strange, "answer": self.answer,
+            "left_out": self.strange, "answer": self.answer, "routers": self.routers,
             "alarms": list(self.alarms), "offered": list(self.offered),
         }
         try:
@@ -247,7 +273,10 @@ def run(args):
     os.nice(19)  # what learns must not disturb what forwards
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     service = Service(args, tuner.Forest(like, args.window), teacher, offer, say)
-    service.run(wire.frames(args.learn, say))
+    if args.kafka:
+        service.run(topic.frames(args.kafka, args.topic, dict(args.kafka_option), say))
+    else:
+        service.run(wire.frames(args.learn, say))
 
 
 def main(arguments):

@@ -55,17 +55,20 @@ def frames_of(stream):
         (length,) = struct.unpack("<I", exactly(stream, 4))
         if length > FRAME_MAX:
             raise Broken(f"a frame of {length:,} bytes; {FRAME_MAX:,} is the most")
-        try:
-            frame = json.loads(exactly(stream, length))
-        except (ValueError, RecursionError):
-            raise Broken("a frame that is not JSON") from None
-        if not isinstance(frame, dict) or not isinstance(frame.get("samples"), list):
-            raise Broken("a frame without samples")
-        if frame.get("version") != VERSION:
-            raise Broken(
-                f"frames of version {frame.get('version')}; this fenxi-tune reads {VERSION}"
-            )
-        yield frame
+        yield frame_of(exactly(stream, length))
+
+
+def frame_of(text):
+    """The frame that this text is."""
+    try:
+        frame = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Broken("a frame that is not JSON") from None
+    if not isinstance(frame, dict) or not isinstance(frame.get("samples"), list):
+        raise Broken("a frame without samples")
+    if frame.get("version") != VERSION:
+        raise Broken(f"frames of version {frame.get('version')}; this fenxi-tune reads {VERSION}")
+    return frame
 
 
 def exactly(stream, count):

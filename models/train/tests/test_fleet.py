@@ -11,11 +11,15 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import pytest
-from test_tune import Said
+from test_tune import DEPTHS, Said, frame, told
+from test_tune import service as service  # a fixture
+from test_tune import work
+from test_volume import samples
 
-from fenxi_train import fleet, wire
+from fenxi_train import fleet, topic, tune, wire
 from fenxi_train.errors import Refusal
 
 TEXTS = {"model.toml": "name", "model.onnx": "net", "golden/inputs.csv": "1,2\n"}
@@ -247,3 +251,93 @@ def test_usage(tmp_path, capsys):
     with pytest.raises(SystemExit) as end:
         fleet.main(options[:-1])
     assert end.value.code == 64
+
+
+def test_a_tuner_publishes_what_was_taken(service):
+    made, offers, _ = service(answers=((422, "unsigned"), (200, "published")))
+    work(made, told(samples(15, 40, seed=2, depths=DEPTHS)), 12)
+    latest = json.loads((made.into / fleet.LATEST).read_text())
+    taken = [name for name, _ in offers[1:]]
+    assert taken and latest["name"] == taken[-1] == f"model-{latest['generation']:08}"
+    assert set(latest["files"]) == {
+        "model.toml", "model.onnx", "golden/inputs.csv", "golden/outputs.csv"}
+    manifest = offers[-1][1].manifest
+    hashes = [latest["files"][f"golden/{name}.csv"] for name in ("inputs", "outputs")]
+    assert manifest["golden_sha256"] == hashes, "who signs model.toml signs all"
+
+
+def test_routers_are_in_the_status(service, monkeypatch):
+    made, _, _ = service()
+    monkeypatch.setattr(tune, "ROUTERS_MAX", 2)
+    found = told(samples(5, 40, seed=2, depths=(3,)))
+    for router in ("a", "b", "c", 7, ["a"], "x" * 256, None):
+        made.take(frame(found[:3], router=router, dropped=2))
+    made.take(frame(found[:1], router="a", time_us=5))
+    made.write_status()
+    status = json.loads((made.into / "status.json").read_text())
+    assert status["routers"] == {
+        "a": {"samples": 4, "dropped": 2, "time_us": 5},
+        "b": {"samples": 3, "dropped": 2, "time_us": 1_700_000_000_000_000},
+    }
+    assert status["dropped"] == 14 and len(made.fresh) == 22
+
+
+class Messages:
+    """What stands for confluent_kafka, and gives these messages."""
+
+    class KafkaException(Exception):
+        pass
+
+    def __init__(self, *values):
+        self.values, self.given, self.is_closed = list(values), None, False
+
+    def Consumer(self, given):
+        self.given = given
+        if "no.such" in given:
+            problem = types.SimpleNamespace(str=lambda: 'No such property: "no.such"')
+            raise self.KafkaException(problem)
+        return self
+
+    def subscribe(self, topics):
+        self.topics = topics
+
+    def poll(self, _):
+        value = self.values.pop(0)
+        if value is None:
+            return None
+        error = types.SimpleNamespace(str=lambda: value) if isinstance(value, str) else None
+        return types.SimpleNamespace(error=lambda: error, value=lambda: value)
+
+    def close(self):
+        self.is_closed = True
+
+
+def test_frames_of_a_topic(monkeypatch):
+    good = [json.dumps(frame([{"a": n}], router="r")).encode() for n in range(2)]
+    given = Messages(None, "Connection refused", good[0], b"", b"{", b"[" * 60_000, b"{}", b"[]",
+                     b"\xff", json.dumps(frame([], version=2)).encode(), good[1])
+    monkeypatch.setitem(sys.modules, "confluent_kafka", given)
+    said = Said()
+    frames = topic.frames("k:9092", "samples", {"security.protocol": "ssl"}, said)
+    assert [next(frames)["samples"][0]["a"] for _ in range(2)] == [0, 1]
+    frames.close()
+    assert given.is_closed and given.topics == ["samples"]
+    assert given.given["bootstrap.servers"] == "k:9092"
+    assert given.given["security.protocol"] == "ssl"
+    assert said.of("kafka") == ["k:9092: Connection refused; tries again"]
+    assert len(said.of("message")) == 3 and "version 2; this" in said.of("message")[-1]
+
+
+def test_without_the_package_or_with_an_option_that_is_none(monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    with pytest.raises(Refusal, match="pip install 'fenxi-train"):
+        next(topic.frames("k:9092", "samples", {}, Said()))
+    monkeypatch.setitem(sys.modules, "confluent_kafka", Messages())
+    with pytest.raises(Refusal, match="--kafka: No such property"):
+        next(topic.frames("k:9092", "samples", {"no.such": "1"}, Said()))
+    options = ["--task", "t", "--like", "l", "--into", str(tmp_path)]
+    for source in ([], ["--learn", "l", "--kafka", "k"], ["--kafka", "k", "--kafka-option", "x"]):
+        with pytest.raises(SystemExit) as end:
+            tune.main([*source, *options])
+        assert end.value.code == 64
+    assert "'x' is not NAME=VALUE" in capsys.readouterr().err

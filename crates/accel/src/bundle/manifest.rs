@@ -113,7 +113,7 @@ pub(crate) struct Manifest {
     pub file: String,
     /// 64 hexadecimal digits, lower case.
     pub sha256: String,
-    /// Of the golden inputs and outputs.
+    /// Hashes of golden inputs and outputs.
     pub golden_sha256: Option<[String; 2]>,
     pub k: usize,
     /// One of [`UNITS`].

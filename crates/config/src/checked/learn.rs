@@ -28,11 +28,19 @@ section! {
     /// its file
     key: Option<String> = restart "key", Kind::Text, "\"\"",
         "empty = none is needed" => Setting::word;
+    /// the topic at `kafka.brokers` that gets samples, too: for one tuner of many routers
+    /// (docs/learn.md)
+    topic: Option<String> = restart "topic", Kind::Text, "\"\"", "empty = none" => Setting::topic;
 }
 
 impl Learn {
-    /// Which flows are sampled: none without the socket.
+    /// Whether samples are given to anybody.
+    pub fn is_on(&self) -> bool {
+        self.socket.is_some() || self.topic.is_some()
+    }
+
+    /// Which flows are sampled.
     pub fn samples(&self) -> SeriesShare {
-        self.socket.as_ref().map_or(SeriesShare::NONE, |_| SeriesShare::new(self.share))
+        if self.is_on() { SeriesShare::new(self.share) } else { SeriesShare::NONE }
     }
 }
