@@ -1,7 +1,8 @@
 //! A candidate's way from the offer to its use, and back where it disappoints.
 //!
-//! 1. **Offered.** Its bundle is whole, signed if it has to be, means the same as the model in use, and gives its golden
-//!    outputs; its training has settled. It is judged ([`super::judge`]) on the samples held.
+//! 1. **Offered.** Its bundle is whole, signed if it has to be, means the same as the model in use,
+//!    and gives its golden outputs; its training has settled. It is judged ([`super::judge`]) on
+//!    the samples held.
 //! 2. **In shadow.** It is judged again on flows that ended after the offer, with less confidence
 //!    since they are fewer. A tuner that offers until one candidate is lucky fails here.
 //! 3. **Promoted** by the ordinary swap in two phases. The sessions before are kept.

@@ -1,5 +1,5 @@
-//! Records and samples to topics of Kafka, in a build with the feature `kafka`; any other build says that it has
-//! none.
+//! Records and samples to topics of Kafka, in a build with the feature `kafka`; any other build
+//! says that it has none.
 
 #[cfg(feature = "kafka")]
 mod producer;
@@ -46,7 +46,7 @@ impl Kafka {
     }
 }
 
-/// Of records or samples.
+/// What became of records or samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TopicCounts {
     /// A broker has confirmed them.
