@@ -180,7 +180,8 @@ def signer(work):
         print("SKIPPED signatures: needs minisign")
         return "", []
     key, secret = work / "key.pub", work / "secret"
-    subprocess.run(["minisign", "-G", "-W", "-p", key, "-s", secret], check=True)
+    subprocess.run(["minisign", "-G", "-W", "-p", key, "-s", secret], check=True,
+                   capture_output=True)
     return key, ["minisign", "-S", "-s", str(secret), "-m"]
 
 

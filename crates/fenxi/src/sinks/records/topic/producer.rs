@@ -148,6 +148,8 @@ impl ClientContext for Deliveries {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use rdkafka::Message;
     use rdkafka::consumer::{BaseConsumer, Consumer};
     use rdkafka::mocking::MockCluster;
@@ -182,7 +184,8 @@ mod tests {
             topic.send(b"1", b"{}", 3);
         }
         let counts = topic.counts();
-        assert_eq!((counts.waiting, counts.dropped), (10, 45));
+        // Events of librdkafka wait in the same queue.
+        assert!(counts.waiting >= 10 && counts.dropped == 45, "{counts:?}");
         let counts = topic.finish(Duration::from_millis(50));
         assert_eq!((counts.sent, counts.failed, counts.waiting), (0, 30, 0));
     }
@@ -210,8 +213,11 @@ mod tests {
             .unwrap();
         consumer.subscribe(&["samples"]).unwrap();
         let mut found = Vec::new();
+        let began = Instant::now();
         while found.len() < 4 {
-            let message = consumer.poll(Duration::from_secs(20)).unwrap().unwrap();
+            assert!(began.elapsed() < Duration::from_secs(60), "{} messages", found.len());
+            let Some(message) = consumer.poll(Duration::from_secs(1)) else { continue };
+            let message = message.unwrap();
             let text = |bytes: Option<&[u8]>| String::from_utf8(bytes.unwrap().to_vec()).unwrap();
             found.push((text(message.key()), text(message.payload())));
         }
