@@ -263,3 +263,53 @@ fn another_user_is_refused() {
     assert!(frame(&mut connect(&socket)).is_some(), "root reads");
     live.terminate(0);
 }
+
+/// An offer to a run that asks for a signature, and what became of it.
+#[test]
+fn an_offer_needs_the_signature_of_the_key() {
+    let Some(lab) = Lab::new("learn-key", &["host"], &[]) else { return };
+    lab.wire_within("host", "a", "b");
+    let dir = tempfile::tempdir().unwrap();
+    let signed = common::root().join("tests/bundles/signed-volume");
+    let keys = [
+        "io.interfaces=[\"b\"]".to_owned(),
+        "accel.devices=[\"native\"]".to_owned(),
+        format!("model.path={}", signed.display()),
+        format!("learn.socket={}", dir.path().join("learn.sock").display()),
+        format!("learn.key={}", signed.join("key.pub").display()),
+    ];
+    let args: Vec<&str> = keys.iter().flat_map(|key| ["--set", key]).collect();
+    let live = Live::start(&lab, "host", &args);
+    let refused = |outcome: &str, change: &dyn Fn(&Path)| {
+        let offered = dir.path().join(outcome);
+        common::copy_bundle(&signed, &offered);
+        fs::copy(signed.join("model.toml.minisig"), offered.join("model.toml.minisig")).unwrap();
+        change(&offered);
+        let said = live.ctl(&["model", "offer", offered.to_str().unwrap()]).expect_code(78).stderr;
+        assert!(said.contains(&format!("{outcome}: ")), "{said}");
+        let label = format!("outcome=\"{outcome}\"");
+        assert_eq!(count(&live, "fenxi_model_offers_total", &label), 1.0);
+    };
+    // Signed as it should be, it comes as far as any offer before flows have ended.
+    refused("few_flows", &|_| {});
+    refused("unsigned", &|offered| {
+        fs::remove_file(offered.join("model.toml.minisig")).unwrap();
+    });
+    refused("wrong_key", &|offered| {
+        let file = offered.join("model.toml.minisig");
+        let text = fs::read_to_string(&file).unwrap();
+        // The number of a key, which comes first.
+        fs::write(file, text.replace("RUSGX", "RUSGY")).unwrap();
+    });
+    refused("forged", &|offered| {
+        let file = offered.join("model.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(file, text.replace("1.0.0", "1.0.1")).unwrap();
+    });
+    refused("damaged", &|offered| {
+        let file = offered.join("golden/outputs.csv");
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(file, text.replacen("0.", "0.0", 1)).unwrap();
+    });
+    live.terminate(0);
+}

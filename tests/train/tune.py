@@ -3,7 +3,8 @@
 usage: tune.py FENXI FOLDER     in a network namespace with the interfaces a and b, which are wired
 
 Half of the servers are heavy: what they send weighs much after a long request.  With the drift come
-other servers, and heavy ones send much after a short request.
+other servers, and heavy ones send much after a short request.  Where minisign is installed, fenxi
+asks for signatures.
 """
 
 import heapq
@@ -13,6 +14,7 @@ import multiprocessing
 import pathlib
 import random
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -23,7 +25,7 @@ import time
 
 import numpy as np
 
-from fenxi_train import bundle, servers, volume
+from fenxi_train import bundle, fleet, servers, volume
 
 FLOWS_PER_S = 250
 EARLY_FLOWS = 2_000
@@ -122,13 +124,14 @@ def send(is_late, is_over):
 class Fenxi:
     """A running fenxi."""
 
-    def __init__(self, program, work, model):
+    def __init__(self, program, work, model, key):
         self.program, self.socket = program, work / "ctl.sock"
         self.records, self.log = work / "flows.jsonl", open(work / "fenxi.log", "w")
         keys = [
             'io.interfaces=["b"]', "flow.max_flows=16384", f"flow.idle_timeout_s={IDLE_S}",
             "pipeline.layout=1:1:1", f"control.socket={self.socket}", "control.http=",
             f"learn.socket={work}/learn.sock", "learn.share=1", "learn.every_ms=200",
+            f"learn.key={key}",
         ]
         sets = [part for key in keys for part in ("--set", key)]
         run = [program, "run", "--model", model, "--flows", self.records, *sets]
@@ -171,13 +174,26 @@ def score(flows):
     return sum(right) / max(len(right), 1)
 
 
-def write_bad(work, early):
+def signer(work):
+    """The public key, and the command that signs; nothing without minisign."""
+    if not shutil.which("minisign"):
+        print("SKIPPED signatures: needs minisign")
+        return "", []
+    key, secret = work / "key.pub", work / "secret"
+    subprocess.run(["minisign", "-G", "-W", "-p", key, "-s", secret], check=True,
+                   capture_output=True)
+    return key, ["minisign", "-S", "-s", str(secret), "-m"]
+
+
+def write_bad(work, early, sign):
     """A model that takes large flows for small ones, and half a model."""
     samples = volume.read([early], volume.input_of(DEPTHS))
     edges = bundle.read(work / "static").target[1]
     falling = np.sort(samples.to_come)[::-1]
     samples.to_come = falling[np.argsort(np.argsort(samples.to_come))]
     volume.write(work / "permuted", "volume", "1.1.0", samples, volume.fit(samples, edges=edges))
+    if sign:
+        fleet.sign(sign, work / "permuted")
     shutil.copytree(work / "static", work / "half")
     model = work / "half" / "model.onnx"
     model.write_bytes(model.read_bytes()[:1000])
@@ -192,10 +208,33 @@ def offer_bad(fenxi, work):
     assert fenxi.offers("judged") == 0
 
 
-def tuner(work):
+def pull(work):
+    """What comes of the newest bundle that the tuner has published."""
+    args = ["--from", work / "tuned", "--into", work / "pulled", "--control", work / "ctl.sock",
+            "--task", "default", "--once"]
+    start = "from fenxi_train import fleet; import sys; fleet.main(sys.argv[1:])"
+    found = subprocess.run([sys.executable, "-c", start, *map(str, args)], capture_output=True,
+                           text=True, check=True)
+    print(found.stderr.strip())
+    return found.stderr
+
+
+def offer_changed(fenxi, work):
+    """What was published, but not by the owner of the key."""
+    latest = json.loads((work / "tuned" / fleet.LATEST).read_text())
+    shutil.copytree(work / "tuned" / latest["name"], work / "changed")
+    manifest = work / "changed" / "model.toml"
+    manifest.write_text(manifest.read_text() + "# more\n")
+    for refusal in ("forged", "unsigned"):
+        said = fenxi.ctl("model", "offer", str(work / "changed"))[1]
+        assert f"{refusal}: " in said and fenxi.offers(refusal) == 1, said
+        (work / "changed" / fleet.SIGNATURE).unlink(missing_ok=True)
+
+
+def tuner(work, sign):
     args = ["--learn", work / "learn.sock", "--control", work / "ctl.sock", "--task", "default",
             "--like", work / "static", "--into", work / "tuned", "--every", "1",
-            "--window", "3000"]
+            "--window", "3000", *(["--sign", shlex.join(sign)] if sign else [])]
     start = "from fenxi_train.__main__ import tune; tune()"
     log = open(work / "tune.log", "w")
     return subprocess.Popen([sys.executable, "-c", start, *map(str, args)], stdout=log, stderr=log)
@@ -209,17 +248,18 @@ def main(program, work):
     subprocess.run(train, check=True)
     is_late, is_over = multiprocessing.Event(), multiprocessing.Event()
     sender = multiprocessing.Process(target=send, args=(is_late, is_over))
-    fenxi = Fenxi(program, work, work / "static")
+    key, sign = signer(work)
+    fenxi = Fenxi(program, work, work / "static", key)
     processes = [fenxi.process]
     try:
         sender.start()
-        write_bad(work, early)
+        write_bad(work, early, sign)
         wait_for("flows of early traffic", lambda: len(fenxi.ended()) > 1000)
         offer_bad(fenxi, work)
         assert fenxi.generation() == 0
         known = score(fenxi.ended()[-500:])
 
-        processes.append(tuner(work))
+        processes.append(tuner(work, sign))
         is_late.set()
         before = len(fenxi.ended())
         took = wait_for("a promotion", lambda: fenxi.offers("promoted") > 0)
@@ -240,6 +280,14 @@ def main(program, work):
         print(said.strip())
         assert code == 0 and str(work / "static") in said and fenxi.offers("back") == 1, said
         wait_for("flows of the model before", lambda: fenxi.generation() > 1)
+
+        # A router elsewhere would pull what the tuner published.
+        if sign:
+            offer_changed(fenxi, work)
+        judged, said = fenxi.offers("judged"), pull(work)
+        assert "/pulled/model-" in said and pull(work) == "", said
+        assert fenxi.offers("judged") > judged or "refused: " in said, said
+        assert fenxi.offers("unsigned") == bool(sign), said
     finally:
         is_over.set()
         for process in processes:

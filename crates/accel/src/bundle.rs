@@ -46,6 +46,8 @@ const RANGES_BYTES_MAX: u64 = 1 << 20;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bundle {
     dir: PathBuf,
+    /// `model.toml` as it is.
+    text: String,
     manifest: Manifest,
     golden: Golden,
     ranges: Option<Ranges>,
@@ -61,9 +63,10 @@ impl Bundle {
             return Err(BundleError::Missing { path: dir.to_owned(), what: "folder" });
         }
         let path = dir.join(MANIFEST);
-        let manifest = Manifest::parse(&read_text(&path, MANIFEST_BYTES_MAX)?, &path)?;
+        let text = read_text(&path, MANIFEST_BYTES_MAX)?;
+        let manifest = Manifest::parse(&text, &path)?;
         let (dir, golden, ranges) = (dir.to_owned(), Golden::default(), None);
-        let mut bundle = Self { dir, manifest, golden, ranges };
+        let mut bundle = Self { dir, text, manifest, golden, ranges };
         bundle.read_model()?;
         bundle.golden = bundle.read_golden()?;
         if let Some((file, sha256)) = &bundle.manifest.ranges {
@@ -97,11 +100,25 @@ impl Bundle {
     fn read_golden(&self) -> Result<Golden, BundleError> {
         let [inputs, outputs] =
             ["inputs.csv", "outputs.csv"].map(|name| self.dir.join("golden").join(name));
-        Golden::parse(
-            (&inputs, &read_text(&inputs, GOLDEN_BYTES_MAX)?),
-            (&outputs, &read_text(&outputs, GOLDEN_BYTES_MAX)?),
-            self.shape(),
-        )
+        let read = |path: &Path, at: usize| match &self.manifest.golden_sha256 {
+            Some(hashes) => {
+                let expected = ("golden_sha256", hashes[at].as_str());
+                as_text(path, read_hashed(path, GOLDEN_BYTES_MAX, expected)?)
+            }
+            None => read_text(path, GOLDEN_BYTES_MAX),
+        };
+        let texts = [read(&inputs, 0)?, read(&outputs, 1)?];
+        Golden::parse((&inputs, &texts[0]), (&outputs, &texts[1]), self.shape())
+    }
+
+    /// The text of `model.toml` that was read.
+    pub fn manifest_text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether `model.toml` has the hash of every other file, so that who signs it signs all.
+    pub fn hashes_all_files(&self) -> bool {
+        self.manifest.golden_sha256.is_some()
     }
 
     /// The folder that it was opened from.

@@ -135,6 +135,18 @@ impl Setting {
         Ok(Some(self.get()?).filter(|text: &String| !text.is_empty()))
     }
 
+    /// The name of a topic, as brokers of Kafka accept it; none where it is empty.
+    pub fn topic(&self) -> Result<Option<String>, String> {
+        let topic = self.word()?;
+        let is_of_topic = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        match topic.as_deref().is_none_or(|it| it.len() <= 249 && it.chars().all(is_of_topic)) {
+            true => Ok(topic),
+            false => {
+                Err("expected up to 249 letters, digits, dots, underscores and hyphens".into())
+            }
+        }
+    }
+
     /// A list of texts, each as `parse` makes it.
     pub fn list<V>(&self, parse: impl Fn(&str) -> Result<V, String>) -> Result<Vec<V>, String> {
         let texts: Vec<String> = self.get()?;

@@ -20,9 +20,11 @@ mod frame;
 mod held;
 mod judge;
 mod offer;
+mod signature;
 mod strata;
 
 pub use ask::{Asked, Session, ask};
 pub use control::Learning;
 pub use held::SharedHeld;
 pub use offer::{Models, OUTCOMES, Offers, Refusal};
+pub use signature::Key;

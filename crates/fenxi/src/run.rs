@@ -40,7 +40,7 @@ use tracing::{debug, info, warn};
 use crate::cli::RunArgs;
 use crate::control::Sockets;
 use crate::exit::Failure;
-use crate::learn::SharedHeld;
+use crate::learn::{Key, SharedHeld};
 use crate::memory::Need;
 use crate::outcome::{RunOutcome, Table};
 use crate::proc::Machine;
@@ -141,6 +141,7 @@ fn open(
     let record_socket = broadcast::bind("records.socket", config.records.socket.as_deref())?;
     let learn_socket = broadcast::bind("learn.socket", config.learn.socket.as_deref())?;
     let held = SharedHeld::default();
+    let key = Key::of(config)?;
     // No thread runs yet, and everything that needs more privileges is open.
     privileges::drop_unneeded(plan, tasks)?;
     let hosts = SharedHosts::from_config(config, tasks);
@@ -161,7 +162,7 @@ fn open(
         replay: None,
     })?;
     let kernel = first.and_then(|it| it.labels.clone());
-    let held = learn_socket.is_some().then_some(held);
+    let held = config.learn.is_on().then_some((held, key));
     Ok(Opened { pair, ports, kernel, mirrors, sockets, sinks, recent, rules, held })
 }
 

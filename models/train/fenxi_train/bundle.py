@@ -18,6 +18,7 @@ from .inputs import TCP, UDP
 
 GOLDEN_ROWS = 64
 RANGES = "ranges.csv"
+GOLDEN = "golden/inputs.csv", "golden/outputs.csv"
 
 
 @dataclasses.dataclass
@@ -117,6 +118,10 @@ def write_rows(path, rows):
     path.write_text("".join(",".join(f"{v:.9g}" for v in row.ravel()) + "\n" for row in rows))
 
 
+def sha256(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def quoted(text):
     """As TOML quotes."""
     return json.dumps(str(text), ensure_ascii=False)
@@ -128,9 +133,9 @@ def ranges_keys(text):
     return [f"ranges = {quoted(RANGES)}", f'ranges_sha256 = "{digest}"']
 
 
-def manifest(name, version, flows, digest, confidences, min_confidence, ports, precision="fp32",
+def manifest(name, version, flows, digests, confidences, min_confidence, ports, precision="fp32",
              midstream=False, hosts=None, contradiction=None, ranges=None, target=None, learn=None):
-    """The text of model.toml; `ranges` is the text of the file with the ranges of its channels, `target`
+    """The text of model.toml; `digests` are the hashes of the model, golden inputs and outputs, `ranges` is the text of the file with the ranges of its channels, `target`
     ("volume", "duration" or "rate", edges) says what the names of `flows` are bands of, `learn` how
     fenxi-tune came to it."""
     input = flows.input
@@ -140,7 +145,8 @@ def manifest(name, version, flows, digest, confidences, min_confidence, ports, p
         f"name = {quoted(name)}",
         f"version = {quoted(version)}",
         'file = "model.onnx"',
-        f'sha256 = "{digest}"',
+        f'sha256 = "{digests[0]}"',
+        f"golden_sha256 = {json.dumps(digests[1:])}",
         f"k = {input.k}",
         f'unit = "{input.unit}"',
         f"features = {json.dumps(input.features)}",
@@ -193,15 +199,15 @@ def write(folder, name, version, flows, model, confidences, min_confidence, port
         os.chmod(made, 0o755)
         (made / "golden").mkdir()
         (made / "model.onnx").write_bytes(model)
-        digest = hashlib.sha256(model).hexdigest()
-        text = manifest(name, version, flows, digest, confidences, min_confidence, ports, precision, hosts=hosts,
-                        contradiction=contradiction, ranges=files.get(RANGES), target=target,
-                        learn=learn)
-        (made / "model.toml").write_text(text)
         series, context = golden_inputs(flows)
         flat = np.concatenate([series.reshape(len(series), -1), context], axis=1)
         write_rows(made / "golden/inputs.csv", flat)
         write_rows(made / "golden/outputs.csv", runtime.run(runtime.session(model), series, context))
+        digests = [sha256(made / file) for file in ("model.onnx", *GOLDEN)]
+        text = manifest(name, version, flows, digests, confidences, min_confidence, ports, precision, hosts=hosts,
+                        contradiction=contradiction, ranges=files.get(RANGES), target=target,
+                        learn=learn)
+        (made / "model.toml").write_text(text)
         for file, content in files.items():
             (made / file).write_text(content)
         made.rename(new_folder(folder))

@@ -7,18 +7,9 @@ import shlex
 import sys
 
 from . import cluster, inputs
-from .errors import USAGE, Refusal
+from .errors import USAGE, Parser, Refusal, positive
 
 SPLITS = ("capture", "host", "day", "label-day", "source", "flow")
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse that ends with the code of sysexits.h."""
-
-    def error(self, message):
-        program = self.prog.split()[0]
-        print(f"{program}: {message}; {program} --help lists the options", file=sys.stderr)
-        sys.exit(USAGE)
 
 
 def listed(text):
@@ -47,16 +38,6 @@ def share(text):
     if len(found) != 1:
         raise argparse.ArgumentTypeError(f"'{text}' is not one number from 0 to 1")
     return found[0]
-
-
-def positive(text):
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number above 0")
-    return value
 
 
 def table_options(parser, required=True):

@@ -11,18 +11,20 @@ import json
 import math
 import os
 import pathlib
+import shlex
 import shutil
 import signal
 import sys
 import time
 
-from . import bundle, calibrate, drift, tuner, volume, wire
-from .cli import Parser, positive, share
-from .errors import CANNOT_CREATE, Refusal
+from . import bundle, calibrate, drift, fleet, topic, tuner, volume, wire
+from .cli import share
+from .errors import CANNOT_CREATE, Parser, Refusal, positive
 
 NEW_MIN = 100  # samples of a round
 KEPT = 5  # bundles
 BY_CHANCE = 1.96 * math.sqrt(2)  # standard errors: 5 % of pairs of one mean lie further apart
+ROUTERS_MAX, ROUTER_MAX = 10_000, 255  # in the status; letters of a name
 OFFERED_MAX = 200  # contents that are not offered again
 UNDER_WAY = 409  # fenxi has not looked at it: another is under way, or a reload is not confirmed
 ALARMS_MAX = 20  # in the status
@@ -41,8 +43,17 @@ def parser():
         prog="fenxi-tune", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=EPILOG,
         description="Learn from the flows that a running fenxi samples; offer it better models.")
     add = made.add_argument
-    add("--learn", required=True, metavar="SOCKET", help="learn.socket of fenxi")
-    add("--control", required=True, metavar="SOCKET", help="control socket of fenxi")
+    source = made.add_mutually_exclusive_group(required=True)
+    source.add_argument("--learn", metavar="SOCKET", help="learn.socket of fenxi")
+    source.add_argument("--kafka", metavar="BROKERS",
+        help="HOST:PORT,...: learns from all routers that send samples to --topic")
+    add("--topic", default="fenxi-samples", help="learn.topic of the routers (fenxi-samples)")
+    add("--kafka-option", type=option, action="append", default=[], metavar="NAME=VALUE",
+        help="property of librdkafka, such as security.protocol=ssl; may be given again")
+    add("--control", metavar="SOCKET", help="control socket of fenxi; without it, bundles are only "
+        "published in the folder of --into, for fenxi-tune pull")
+    add("--sign", type=shlex.split, metavar="COMMAND",
+        help="signs model.toml, whose path is added, such as 'minisign -S -s KEY -m'")
     add("--task", required=True, help="task whose model learns")
     add("--like", required=True, metavar="BUNDLE",
         help="the task's bundle: inputs, labels and target of new ones")
@@ -62,6 +73,13 @@ def parser():
     return made
 
 
+def option(text):
+    name, is_given, value = text.partition("=")
+    if not is_given:
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=VALUE")
+    return name, value
+
+
 class Service:
     """Rounds of one tuner; `offer` sends a bundle to fenxi."""
 
@@ -74,6 +92,7 @@ class Service:
         self.drift = drift.Drift(args.false_alarm_hours)
         self.rounds = self.strange = self.dropped = self.until_us = 0
         self.why_strange = None
+        self.routers = {}  # by name, of those that share a topic
         self.new_loss = None  # of the samples of the last round, before they were learned
         before = read_status(self.into)
         self.number, self.answer = before["number"], ""
@@ -93,6 +112,7 @@ class Service:
         """Keeps the samples of a frame for the next round, and looks for drift."""
         like, now_us = self.tuner.like, count(frame, "time_us")
         self.dropped += count(frame, "dropped")
+        self.take_router(frame, now_us)
         for sample in frame["samples"]:
             try:
                 self.take_sample(sample, like, now_us)
@@ -100,6 +120,16 @@ class Service:
                 self.strange += 1
                 what = f"no {error.args[0]}" if isinstance(error, KeyError) else error
                 self.why_strange = self.why_strange or f"samples are left out, such as one: {what}"
+
+    def take_router(self, frame, now_us):
+        name = frame.get("router")
+        if not isinstance(name, str) or len(name) > ROUTER_MAX:
+            return
+        if name in self.routers or len(self.routers) < ROUTERS_MAX:
+            known = self.routers.setdefault(name, {"samples": 0, "dropped": 0})
+            known["samples"] += len(frame["samples"])
+            known["dropped"] += count(frame, "dropped")
+            known["time_us"] = now_us
 
     def take_sample(self, sample, like, now_us):
         if sample["task"] != self.args.task or not volume.asked_of(sample, like.input):
@@ -177,7 +207,16 @@ class Service:
         self.say(None, f"{folder}: {'offered' if code == 200 else 'refused'}: {self.answer}")
         if code != 200:  # or it would push out those in use
             shutil.rmtree(folder, ignore_errors=True)
+        else:
+            self.publish(folder)
         self.tidy()
+
+    def publish(self, folder):
+        """For routers that pull it."""
+        try:
+            fleet.publish(folder, self.number)
+        except OSError as error:
+            self.say("disk", f"not published: {wire.reason(error)}; learns on")
 
     def tidy(self):
         """Removes all bundles but the newest."""
@@ -188,13 +227,11 @@ class Service:
         found = {
             "task": self.args.task, "rounds": self.rounds, "number": self.number,
             "losses": list(self.losses), "new_loss": self.new_loss, "dropped": self.dropped,
-            "left_out": self.strange, "answer": self.answer,
+            "left_out": self.strange, "answer": self.answer, "routers": self.routers,
             "alarms": list(self.alarms), "offered": list(self.offered),
         }
         try:
-            part = self.into / f".{STATUS}"
-            part.write_text(json.dumps(found) + "\n")
-            part.replace(self.into / STATUS)
+            wire.replace(self.into / STATUS, json.dumps(found) + "\n")
             self.say("status", None)
         except OSError as error:
             self.say("status", f"{self.into / STATUS}: {wire.reason(error)}; learns on")
@@ -217,18 +254,6 @@ def count(frame, key):
     return found if isinstance(found, int) and 0 <= found < 2**63 else 0
 
 
-def speaker():
-    """Prints lines; of a subject only when it has changed, so that what lasts is told once."""
-    last = {}
-
-    def say(subject, text):
-        if text and (subject is None or last.get(subject) != text):
-            print(f"fenxi-tune: {text}", file=sys.stderr, flush=True)
-        last[subject] = text
-
-    return say
-
-
 def run(args):
     like = bundle.read(args.like)
     teacher = tuner.Operator(like, args.labels) if args.labels else tuner.Flow(like)
@@ -237,16 +262,23 @@ def run(args):
         into.mkdir(exist_ok=True)
     except OSError as error:
         raise Refusal(f"{into}: {wire.reason(error)}", CANNOT_CREATE) from None
-    say = speaker()
+    say = wire.speaker()
 
     def offer(folder, task):
+        if args.sign:
+            fleet.sign(args.sign, folder)
+        if not args.control:
+            return 200, "published"
         request = {"command": "model_offer", "dir": str(folder), "task": task}
         return wire.asked(args.control, request)
 
     os.nice(19)  # what learns must not disturb what forwards
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     service = Service(args, tuner.Forest(like, args.window), teacher, offer, say)
-    service.run(wire.frames(args.learn, say))
+    if args.kafka:
+        service.run(topic.frames(args.kafka, args.topic, dict(args.kafka_option), say))
+    else:
+        service.run(wire.frames(args.learn, say))
 
 
 def main(arguments):

@@ -7,6 +7,7 @@ fenxi sends one at least every second, also without samples.
 import json
 import socket
 import struct
+import sys
 import time
 
 VERSION = 1
@@ -54,17 +55,20 @@ def frames_of(stream):
         (length,) = struct.unpack("<I", exactly(stream, 4))
         if length > FRAME_MAX:
             raise Broken(f"a frame of {length:,} bytes; {FRAME_MAX:,} is the most")
-        try:
-            frame = json.loads(exactly(stream, length))
-        except (ValueError, RecursionError):
-            raise Broken("a frame that is not JSON") from None
-        if not isinstance(frame, dict) or not isinstance(frame.get("samples"), list):
-            raise Broken("a frame without samples")
-        if frame.get("version") != VERSION:
-            raise Broken(
-                f"frames of version {frame.get('version')}; this fenxi-tune reads {VERSION}"
-            )
-        yield frame
+        yield frame_of(exactly(stream, length))
+
+
+def frame_of(text):
+    """The frame that this text is."""
+    try:
+        frame = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Broken("a frame that is not JSON") from None
+    if not isinstance(frame, dict) or not isinstance(frame.get("samples"), list):
+        raise Broken("a frame without samples")
+    if frame.get("version") != VERSION:
+        raise Broken(f"frames of version {frame.get('version')}; this fenxi-tune reads {VERSION}")
+    return frame
 
 
 def exactly(stream, count):
@@ -101,3 +105,22 @@ def asked(path, request):
 def reason(error):
     """In one line."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def replace(path, text):
+    """Writes a file that others read meanwhile."""
+    part = path.with_name(f".{path.name}")
+    part.write_text(text)
+    part.replace(path)
+
+
+def speaker():
+    """Prints lines; of a subject only when it has changed, so that what lasts is told once."""
+    last = {}
+
+    def say(subject, text):
+        if text and (subject is None or last.get(subject) != text):
+            print(f"fenxi-tune: {text}", file=sys.stderr, flush=True)
+        last[subject] = text
+
+    return say

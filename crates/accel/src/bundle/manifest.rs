@@ -79,6 +79,7 @@ struct RawManifest {
     version: String,
     file: String,
     sha256: String,
+    golden_sha256: Option<[String; 2]>,
     k: i64,
     unit: Option<String>, // schema 1 without it is from before there was a choice
     features: Vec<String>,
@@ -112,6 +113,8 @@ pub(crate) struct Manifest {
     pub file: String,
     /// 64 hexadecimal digits, lower case.
     pub sha256: String,
+    /// Hashes of golden inputs and outputs.
+    pub golden_sha256: Option<[String; 2]>,
     pub k: usize,
     /// One of [`UNITS`].
     pub unit: String,
@@ -184,6 +187,13 @@ impl Manifest {
         }
         check_file("file", &raw.file)?;
         let sha256 = check_sha256("sha256", &raw.sha256)?;
+        let golden_sha256 = match raw.golden_sha256 {
+            None => None,
+            Some([inputs, outputs]) => {
+                let check = |text: &str| check_sha256("golden_sha256", text);
+                Some([check(&inputs)?, check(&outputs)?])
+            }
+        };
         let ranges = match (raw.ranges, raw.ranges_sha256) {
             (None, None) => None,
             (Some(file), Some(sha256)) => {
@@ -223,6 +233,7 @@ impl Manifest {
             version: raw.version,
             file: raw.file,
             sha256,
+            golden_sha256,
             k,
             unit,
             features: raw.features,

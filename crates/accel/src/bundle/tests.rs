@@ -89,6 +89,26 @@ fn file_refused(name: &str, content: &[u8], parts: &[&str]) {
 }
 
 #[test]
+fn golden_files_may_be_hashed() {
+    let hash = |text: &str| -> String {
+        Sha256::digest(text).iter().map(|byte| format!("{byte:02X}")).collect()
+    };
+    let with = |inputs: &str, outputs: &str| {
+        let line = format!("k = 3\ngolden_sha256 = [\"{inputs}\", \"{outputs}\"]");
+        bundle_with("model.toml", manifest().replacen("k = 3", &line, 1).as_bytes())
+    };
+    let (inputs, outputs) = (hash(INPUTS), hash(OUTPUTS));
+    let dir = with(&inputs, &outputs);
+    let bundle = Bundle::open(dir.path()).unwrap();
+    assert!(bundle.hashes_all_files() && !good_bundle().1.hashes_all_files());
+    assert_eq!(bundle.manifest_text(), fs::read_to_string(dir.path().join("model.toml")).unwrap());
+    refused(with(&outputs, &outputs).path(), &["golden/inputs.csv", "SHA-256", "golden_sha256"]);
+    refused(with(&inputs, &inputs).path(), &["golden/outputs.csv", "SHA-256", "golden_sha256"]);
+    refused(with(&inputs, "12").path(), &["golden_sha256 must be 64 hexadecimal digits"]);
+    manifest_refused("k = 3", "k = 3\ngolden_sha256 = [\"a\"]", &["model.toml:"]);
+}
+
+#[test]
 fn a_good_bundle_opens() {
     let dir = bundle_with("", b"");
     let bundle = Bundle::open(dir.path()).unwrap();

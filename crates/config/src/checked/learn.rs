@@ -24,11 +24,33 @@ section! {
     /// how often samples are given
     every: Duration = restart "every_ms", integer(100, 1000), "500",
         "milliseconds" => |s| Ok(Duration::from_millis(s.get()?));
+    /// whose signature a model needs that is offered: the public key of minisign, or the path of
+    /// its file
+    key: Option<String> = restart "key", Kind::Text, "\"\"",
+        "empty = none is needed" => key;
+    /// the topic at `kafka.brokers` that gets samples, too: for one tuner of many routers
+    /// (docs/learn.md)
+    topic: Option<String> = restart "topic", Kind::Text, "\"\"", "empty = none" => Setting::topic;
+}
+
+/// A key, or a path seen from the place where it was set.
+fn key(setting: &Setting) -> Result<Option<String>, String> {
+    let text = setting.word()?;
+    // The text of a key: 42 bytes as base64, of which the first two say that it is one.
+    match text.as_deref().is_some_and(|it| it.starts_with("RW") && it.len() == 56) {
+        true => Ok(text),
+        false => Ok(setting.file()?.map(|path| path.display().to_string())),
+    }
 }
 
 impl Learn {
-    /// Which flows are sampled: none without the socket.
+    /// Whether samples are given to anybody.
+    pub fn is_on(&self) -> bool {
+        self.socket.is_some() || self.topic.is_some()
+    }
+
+    /// Which flows are sampled.
     pub fn samples(&self) -> SeriesShare {
-        self.socket.as_ref().map_or(SeriesShare::NONE, |_| SeriesShare::new(self.share))
+        if self.is_on() { SeriesShare::new(self.share) } else { SeriesShare::NONE }
     }
 }

@@ -17,13 +17,16 @@ use rustix::net::sockopt;
 
 use super::frame;
 use super::held::{Held, SharedHeld};
+use super::signature::Key;
 use super::strata::Strata;
 use crate::exit::Failure;
 use crate::metric::{Family, count};
+use crate::proc;
 use crate::sinks::broadcast::{self, Broadcaster, Protocol, READ_WITHIN, serve};
 use crate::sinks::queue::{
     Drain, Queued, RecordCounts, RecordSender, RunKind, WritingThread, receive,
 };
+use crate::sinks::records::{Kafka, Topic, TopicCounts};
 use crate::sinks::{Lost, Report, SinkControl, SinkKind, Start};
 use crate::unix_socket::{self, UnixSocket};
 
@@ -51,10 +54,15 @@ pub struct Learning;
 
 impl SinkKind for Learning {
     fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure> {
-        let Some(socket) = start.learn_socket else {
-            return Ok(None);
+        let topic = match start.replay {
+            Some(_) => None,
+            None => topic(start.config)?.map(Arc::new),
         };
-        let readers = serve("learn.socket", socket, PROTOCOL)?;
+        let readers = start.learn_socket.map(|socket| serve("learn.socket", socket, PROTOCOL));
+        let readers = readers.transpose()?;
+        if topic.is_none() && readers.is_none() {
+            return Ok(None);
+        }
         let (counts, held) = (Arc::new(RecordCounts::default()), Arc::new(AtomicU64::new(0)));
         let drain = Arc::new(Drain::new(start.config.records.drain_within));
         let run = match &start.replay {
@@ -64,7 +72,10 @@ impl SinkKind for Learning {
         let every = start.config.learn.every;
         let feeder = Feeder {
             strata: Strata::new(start.names.clone()),
-            readers: readers.0.clone(),
+            readers: readers.as_ref().map(|(broadcaster, _)| broadcaster.clone()),
+            topic: topic.clone(),
+            router: router(),
+            lost: 0,
             held: start.held.clone(),
             held_count: held.clone(),
             every,
@@ -75,11 +86,13 @@ impl SinkKind for Learning {
             feeder.run(samples);
             Ok(())
         };
-        let thread = WritingThread::start(("learn", "learn.socket"), QUEUE, run, counts, work)?;
-        Ok(Some(Box::new(LearnControl { thread, readers, held })))
+        let thread = WritingThread::start(("learn", "samples"), QUEUE, run, counts, work)?;
+        Ok(Some(Box::new(LearnControl { thread, readers, topic, held })))
     }
 
     fn probe(&self, config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
+        Key::of(config)?;
+        topic(config)?;
         match config.learn.socket.as_deref() {
             Some(path) if !is_exempt(path) => unix_socket::probe("learn.socket", path),
             _ => Ok(()),
@@ -87,15 +100,32 @@ impl SinkKind for Learning {
     }
 
     fn empty_report(&self) -> Report {
-        report(broadcast::Counts::default(), 0, 0)
+        report(broadcast::Counts::default(), TopicCounts::default(), 0, 0)
     }
 }
 
 struct LearnControl {
     thread: WritingThread,
     /// With the socket, whose file goes with it.
-    readers: (Arc<Broadcaster>, Arc<UnixSocket>),
+    readers: Option<(Arc<Broadcaster>, Arc<UnixSocket>)>,
+    topic: Option<Arc<Topic>>,
     held: Arc<AtomicU64>,
+}
+
+/// The topic of the configuration, where it has one.
+fn topic(config: &Config) -> Result<Option<Topic>, Failure> {
+    let (kafka, topic) = (config.section::<Kafka>(), config.learn.topic.as_deref());
+    match topic {
+        Some(_) if kafka.brokers.is_empty() => {
+            Err(Failure::config("learn.topic: of no brokers; set kafka.brokers"))
+        }
+        topic => topic.map(|topic| Topic::start(&kafka, topic)).transpose(),
+    }
+}
+
+/// What a tuner calls this router.
+fn router() -> String {
+    proc::Machine::here().text("proc/sys/kernel/hostname").unwrap_or_default()
 }
 
 impl SinkControl for LearnControl {
@@ -105,12 +135,20 @@ impl SinkControl for LearnControl {
 
     fn report(&self) -> Report {
         let (dropped, held) = (self.thread.counts.dropped(), self.held.load(Ordering::Relaxed));
-        report(self.readers.0.counts(), dropped, held)
+        let readers = self.readers.as_ref().map(|(broadcaster, _)| broadcaster.counts());
+        let topic = self.topic.as_ref().map(|topic| topic.counts());
+        report(readers.unwrap_or_default(), topic.unwrap_or_default(), dropped, held)
     }
 
     fn finish(&self, _: Instant) -> Result<(), Failure> {
         let finished = self.thread.finish();
-        self.readers.0.finish(READ_WITHIN);
+        if let Some((broadcaster, _)) = &self.readers {
+            broadcaster.finish(READ_WITHIN);
+        }
+        // What no broker has taken by then, the tuner does without.
+        if let Some(topic) = &self.topic {
+            topic.finish(READ_WITHIN);
+        }
         finished
     }
 }
@@ -133,7 +171,11 @@ impl Sink for SampleSender {
 /// What the thread works with.
 struct Feeder {
     strata: Strata,
-    readers: Arc<Broadcaster>,
+    readers: Option<Arc<Broadcaster>>,
+    topic: Option<Arc<Topic>>,
+    router: String,
+    /// Samples for the topic that are lost, and said to be.
+    lost: u64,
     held: SharedHeld,
     held_count: Arc<AtomicU64>,
     every: Duration,
@@ -166,23 +208,38 @@ impl Feeder {
         if Held::takes(sample.flow_id) {
             self.held_count.fetch_add(1, Ordering::Relaxed);
             self.held.with(|held| held.push(*sample));
-        } else if self.readers.has_readers() {
+        } else if self.has_readers() || self.topic.is_some() {
             self.strata.push(*sample);
         }
     }
 
-    /// Also without samples, so that readers see that fenxi lives.
+    fn has_readers(&self) -> bool {
+        self.readers.as_ref().is_some_and(|readers| readers.has_readers())
+    }
+
+    /// Also without samples, so that readers see that fenxi lives; a topic gets samples only.
     fn publish(&mut self) {
+        let has_readers = self.has_readers();
         let samples = self.strata.take();
-        if self.readers.has_readers() {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let text = frame::text(now.as_micros() as i64, &samples);
-            self.readers.publish(&text, samples.len() as u64);
+        let topic = self.topic.as_ref().filter(|_| !samples.is_empty());
+        if !has_readers && topic.is_none() {
+            return;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let text = frame::text(now.as_micros() as i64, &samples);
+        if let Some(readers) = &self.readers {
+            readers.publish(&text, samples.len() as u64);
+        }
+        if let Some(topic) = topic {
+            let lost = topic.counts().lost();
+            let message = frame::message(lost - self.lost, &self.router, &text);
+            topic.send(self.router.as_bytes(), &message, samples.len());
+            self.lost = lost;
         }
     }
 }
 
-fn report(readers: broadcast::Counts, dropped: u64, held: u64) -> Report {
+fn report(readers: broadcast::Counts, topic: TopicCounts, dropped: u64, held: u64) -> Report {
     Report {
         metrics: vec![
             Family::counter(
@@ -196,6 +253,18 @@ fn report(readers: broadcast::Counts, dropped: u64, held: u64) -> Report {
                     count(&["lost"], readers.lost),
                     count(&["dropped"], dropped),
                     count(&["held"], held),
+                ],
+            ),
+            Family::counter(
+                "fenxi_kafka_samples_total",
+                "samples",
+                &["outcome"],
+                "Samples for Kafka: sent, a broker has confirmed them; failed; dropped, the queue \
+                 of learn.topic was full.",
+                [
+                    count(&["sent"], topic.sent),
+                    count(&["failed"], topic.failed),
+                    count(&["dropped"], topic.dropped),
                 ],
             ),
             Family::gauge(
@@ -216,6 +285,7 @@ fn report(readers: broadcast::Counts, dropped: u64, held: u64) -> Report {
         losses: vec![
             Lost::new("samples are dropped because their queue is full", dropped),
             Lost::new("a reader of learn.socket is too slow and loses samples", readers.lost),
+            Lost::new("samples for Kafka are lost; see the brokers", topic.lost()),
         ],
         ..Report::default()
     }

@@ -76,6 +76,14 @@ pub fn before(lost: u64, text: &[u8]) -> Vec<u8> {
     [&length.to_le_bytes(), head.as_bytes()].concat()
 }
 
+/// The message of Kafka with what all readers get, from this router, which has lost this number of
+/// samples since the last one.
+pub fn message(lost: u64, router: &str, text: &[u8]) -> Vec<u8> {
+    let router = serde_json::Value::from(router);
+    let head = format!("{{\"version\":{VERSION},\"dropped\":{lost},\"router\":{router},");
+    [head.as_bytes(), text].concat()
+}
+
 /// Bytes that a sample of the task takes, at most.
 pub fn bytes_max(names: &TaskNames) -> usize {
     // "[-65535,137438953440],"
@@ -230,5 +238,9 @@ pub mod tests {
         });
         assert_eq!(cut["context"], local);
         assert_eq!(read(0, &text(9, &[]))["samples"], json!([]));
+        let message = message(12, "edge \"7\"", &text(9, &samples));
+        let mut message: Value = serde_json::from_slice(&message).unwrap();
+        let router = message.as_object_mut().unwrap().remove("router");
+        assert_eq!((router, message), (Some(json!("edge \"7\"")), frame));
     }
 }

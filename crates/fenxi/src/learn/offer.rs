@@ -1,7 +1,8 @@
 //! A candidate's way from the offer to its use, and back where it disappoints.
 //!
-//! 1. **Offered.** Its bundle is whole, means the same as the model in use, and gives its golden
-//!    outputs; its training has settled. It is judged ([`super::judge`]) on the samples held.
+//! 1. **Offered.** Its bundle is whole, signed if it has to be, means the same as the model in use,
+//!    and gives its golden outputs; its training has settled. It is judged ([`super::judge`]) on
+//!    the samples held.
 //! 2. **In shadow.** It is judged again on flows that ended after the offer, with less confidence
 //!    since they are fewer. A tuner that offers until one candidate is lucky fails here.
 //! 3. **A canary.** It answers a share of new flows ([`analytics::CANARY_ONE_IN`]), each at all its
@@ -31,6 +32,7 @@ use tracing::{info, warn};
 use super::ask::Asked;
 use super::held::{SharedHeld, question};
 use super::judge::{self, Figures, Question, Rival, Trial};
+use super::signature::Key;
 use stages::{Expected, Stage};
 
 /// Confidence of the judgement on the samples held.
@@ -61,7 +63,7 @@ const LOOK_FLOWS: usize = 100;
 const STAGE_WITHIN: Duration = Duration::from_secs(3600);
 
 /// All outcomes, good ones first.
-pub const OUTCOMES: [&str; 22] = [
+pub const OUTCOMES: [&str; 25] = [
     "judged",
     "canary",
     "promoted",
@@ -70,6 +72,9 @@ pub const OUTCOMES: [&str; 22] = [
     "withdrawn",
     "rolled_back",
     "overtaken",
+    "unsigned",
+    "wrong_key",
+    "forged",
     "damaged",
     "meaning",
     "golden",
@@ -142,6 +147,8 @@ pub trait Models {
 /// The candidates of a run.
 pub struct Offers {
     held: SharedHeld,
+    /// Whose signature candidates need.
+    key: Option<Key>,
     state: Arc<SharedState>,
     /// By task; the one under way.
     candidates: Vec<Option<Candidate>>,
@@ -163,9 +170,9 @@ struct Candidate {
 }
 
 impl Offers {
-    pub fn new(held: SharedHeld, state: Arc<SharedState>) -> Offers {
+    pub fn new(held: SharedHeld, key: Option<Key>, state: Arc<SharedState>) -> Offers {
         let candidates = state.get().tasks.iter().map(|_| None).collect();
-        Offers { held, state, candidates }
+        Offers { held, key, state, candidates }
     }
 
     /// Whether a candidate is under way, so that [`Offers::turn`] is due now and then.
@@ -210,6 +217,9 @@ impl Offers {
     ) -> Result<String, Refusal> {
         let (before, generation) = models.in_use(task);
         let bundle = models.open(task, dir)?;
+        if let Some(key) = &self.key {
+            key.check(&bundle)?;
+        }
         judge::check_claims(bundle.learned(), before.learned())?;
         let from = self.held.with(|held| held.pushed(task));
         let candidate = Candidate {

@@ -22,7 +22,7 @@ use crate::control::collector::Collector;
 use crate::control::flow_tables::FlowTables;
 use crate::control::{Facts, HostStats, Plane, Sockets};
 use crate::exit::Failure;
-use crate::learn::{Offers, SharedHeld};
+use crate::learn::{Key, Offers, SharedHeld};
 use crate::rules::Rules;
 use crate::signals::{Signals, hangups};
 use crate::sinks::{RecentFlows, Sinks};
@@ -52,8 +52,8 @@ pub struct Opened {
     pub recent: RecentFlows,
     /// The rules, which are in force from the first packet on.
     pub rules: Rules,
-    /// Held-out samples, where the run gives samples to learn from.
-    pub held: Option<SharedHeld>,
+    /// Held-out samples, where the run gives samples to learn from, and who has to sign offers.
+    pub held: Option<(SharedHeld, Option<Key>)>,
 }
 
 /// The running flow workers, and what the control thread needs.
@@ -136,7 +136,7 @@ impl Opened {
             undo: None,
             recorder: recorder.clone(),
             kernel,
-            offers: self.held.map(|held| Offers::new(held, state.clone())),
+            offers: self.held.map(|(held, key)| Offers::new(held, key, state.clone())),
             promoted: tasks.iter().map(|_| None).collect(),
         };
         let live = LiveParts {

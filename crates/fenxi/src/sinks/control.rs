@@ -59,7 +59,8 @@ pub struct Start<'a> {
 impl Start<'_> {
     /// Whether records are written anywhere as JSON Lines.
     pub fn has_lines(&self) -> bool {
-        let has_topic = self.replay.is_none() && !self.config.section::<Kafka>().brokers.is_empty();
+        let kafka: Kafka = self.config.section();
+        let has_topic = self.replay.is_none() && kafka.records_topic().is_some();
         self.records.is_some() || self.record_socket.is_some() || has_topic
     }
 }

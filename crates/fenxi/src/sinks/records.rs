@@ -27,7 +27,7 @@ use crate::sinks::hosts::HostRecord;
 
 pub use control::{Records, start_replay};
 pub use lines::Lines;
-pub use topic::Kafka;
+pub use topic::{Kafka, Topic, TopicCounts};
 
 /// A record is written at latest so long after it was taken from the queue, for those who follow
 /// the file, and because a program that is killed loses what it still had.

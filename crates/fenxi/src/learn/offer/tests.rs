@@ -131,7 +131,7 @@ impl World {
             dir,
         };
         let mut world =
-            World { offers: Offers::new(SharedHeld::default(), state), models, flows: 0 };
+            World { offers: Offers::new(SharedHeld::default(), None, state), models, flows: 0 };
         world.push(1000, TRUE, None);
         world
     }

@@ -86,7 +86,7 @@ impl SinkKind for Records {
         let records = &config.records;
         let kafka: Kafka = config.section();
         if !kafka.brokers.is_empty() {
-            Topic::start(&kafka)?;
+            Topic::start(&kafka, kafka.topic.as_deref().unwrap_or_default())?;
         }
         if let Some(path) = records.socket.as_deref().filter(|path| !is_exempt(path)) {
             unix_socket::probe("records.socket", path)?;
@@ -148,10 +148,8 @@ fn start_live(
     let readers = start.record_socket.map(|socket| serve("records.socket", socket, protocol));
     let readers = readers.transpose()?;
     let kafka: Kafka = start.config.section();
-    let topic = match kafka.brokers.is_empty() {
-        true => None,
-        false => Some(Arc::new(Topic::start(&kafka)?)),
-    };
+    let topic = kafka.records_topic().map(|topic| Topic::start(&kafka, topic));
+    let topic = topic.transpose()?.map(Arc::new);
     let open = |path: &Path| {
         let opened = Output::append(path, config.rotate());
         opened.map_err(|error| Failure::creating(path, &error))

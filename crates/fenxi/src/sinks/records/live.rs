@@ -98,7 +98,7 @@ impl Live {
             let key = queued.record.flow().map(|flow| flow.flow_id.to_string()).unwrap_or_default();
             let messages = text.split(|byte| *byte == b'\n');
             for message in messages.filter(|message| !message.is_empty()) {
-                topic.send(key.as_bytes(), message);
+                topic.send(key.as_bytes(), message, 1);
             }
         }
         let is_full = bytes >= KEPT_MAX;

@@ -1,5 +1,5 @@
-//! Lines to a topic of Kafka, in a build with the feature `kafka`; any other build says that it has
-//! none.
+//! Records and samples to topics of Kafka, in a build with the feature `kafka`; any other build
+//! says that it has none.
 
 #[cfg(feature = "kafka")]
 mod producer;
@@ -17,7 +17,7 @@ pub use none::Topic;
 pub use producer::Topic;
 
 config::section! {
-    /// Records for a topic of Kafka.
+    /// Brokers of Kafka.
     pub struct Kafka = One "kafka";
 
     /// brokers to which `fenxi run` sends records as JSON, a message each (docs/records.md); only
@@ -25,7 +25,8 @@ config::section! {
     brokers: Vec<Endpoint> = restart "brokers", Kind::TextList { least: 0 }, "[]",
         "HOST:PORT; empty = none" => brokers;
     /// their topic
-    topic: String = restart "topic", Kind::Text, "\"fenxi\"", "" => topic;
+    topic: Option<String> = restart "topic", Kind::Text, "\"fenxi\"",
+        "empty = no records" => Setting::topic;
     /// such as security.protocol, as texts
     options: Vec<(String, String)> = restart "options", Kind::Map(&Kind::Text), "{}",
         "properties of librdkafka" => Setting::texts;
@@ -38,16 +39,14 @@ fn brokers(setting: &Setting) -> Result<Vec<Endpoint>, String> {
     })
 }
 
-fn topic(setting: &Setting) -> Result<String, String> {
-    let topic: String = setting.get()?;
-    // What a broker accepts.
-    let is_of_topic = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    match (1..=249).contains(&topic.len()) && topic.chars().all(is_of_topic) {
-        true => Ok(topic),
-        false => Err("expected 1 to 249 letters, digits, dots, underscores and hyphens".to_owned()),
+impl Kafka {
+    /// Where records go.
+    pub fn records_topic(&self) -> Option<&str> {
+        self.topic.as_deref().filter(|_| !self.brokers.is_empty())
     }
 }
 
+/// What became of records or samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TopicCounts {
     /// A broker has confirmed them.
@@ -56,12 +55,12 @@ pub struct TopicCounts {
     pub failed: u64,
     /// They found the queue full.
     pub dropped: u64,
-    /// They wait for a broker.
+    /// Messages that wait for a broker.
     pub waiting: u64,
 }
 
 impl TopicCounts {
-    /// Lines that no broker has and none will get.
+    /// Those that no broker has and none will get.
     pub fn lost(&self) -> u64 {
         self.failed + self.dropped
     }
@@ -106,7 +105,7 @@ mod none {
     pub enum Topic {}
 
     impl Topic {
-        pub fn start(_: &Kafka) -> Result<Topic, Failure> {
+        pub fn start(_: &Kafka, _: &str) -> Result<Topic, Failure> {
             Err(Failure::config(
                 "kafka.brokers: this fenxi was built without Kafka; build it with `cargo build \
                  --features kafka`, or use \
@@ -114,7 +113,7 @@ mod none {
             ))
         }
 
-        pub fn send(&self, _: &[u8], _: &[u8]) {
+        pub fn send(&self, _: &[u8], _: &[u8], _: usize) {
             match *self {}
         }
 

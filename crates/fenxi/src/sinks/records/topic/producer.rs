@@ -21,12 +21,13 @@ use super::{Kafka, TopicCounts};
 use crate::exit::Failure;
 
 /// What librdkafka is told unless the user says otherwise: 16 MiB of messages may wait, and a batch
-/// is sent after 100 ms.
-const DEFAULTS: [(&str, &str); 4] = [
+/// is sent after 100 ms. A frame of samples has up to 1 MiB, but brokers count what is compressed.
+const DEFAULTS: [(&str, &str); 5] = [
     ("client.id", "fenxi"),
     ("queue.buffering.max.kbytes", "16384"),
     ("queue.buffering.max.ms", "100"),
     ("compression.codec", "lz4"),
+    ("message.max.bytes", "1100000"),
 ];
 
 pub struct Topic {
@@ -53,7 +54,7 @@ impl Topic {
     ///
     /// # Errors
     /// 78: librdkafka does not know one of the options, or options contradict one another.
-    pub fn start(kafka: &Kafka) -> Result<Topic, Failure> {
+    pub fn start(kafka: &Kafka, topic: &str) -> Result<Topic, Failure> {
         let brokers: Vec<String> = kafka.brokers.iter().map(ToString::to_string).collect();
         let brokers = brokers.join(",");
         let mut config = ClientConfig::new();
@@ -67,14 +68,15 @@ impl Topic {
         let deliveries = Arc::new(Shared { brokers, ..Shared::default() });
         let context = Deliveries(deliveries.clone());
         let producer = config.create_with_context(context).map_err(refused)?;
-        Ok(Topic { producer, topic: kafka.topic.clone(), deliveries, dropped: AtomicU64::new(0) })
+        Ok(Topic { producer, topic: topic.to_owned(), deliveries, dropped: AtomicU64::new(0) })
     }
 
-    /// Hands a message over, or counts it as dropped. Messages with one key stay in order.
-    pub fn send(&self, key: &[u8], message: &[u8]) {
-        let record = BaseRecord::to(&self.topic).key(key).payload(message);
+    /// Hands over a message of `items` items, or counts them as dropped. Messages with one key stay
+    /// in order.
+    pub fn send(&self, key: &[u8], message: &[u8], items: usize) {
+        let record = BaseRecord::with_opaque_to(&self.topic, items).key(key).payload(message);
         if self.producer.send(record).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+            self.dropped.fetch_add(items as u64, Ordering::Relaxed);
         }
     }
 
@@ -109,19 +111,19 @@ fn refused(error: KafkaError) -> Failure {
 }
 
 impl ProducerContext for Deliveries {
-    type DeliveryOpaque = ();
+    type DeliveryOpaque = usize;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, _: ()) {
+    fn delivery(&self, result: &DeliveryResult<'_>, items: usize) {
         let shared = &self.0;
         if let Err((error, _)) = result {
-            if shared.failed.fetch_add(1, Ordering::Relaxed) == 0 {
-                warn!("kafka: {}: a record is lost: {error}", shared.brokers);
+            if shared.failed.fetch_add(items as u64, Ordering::Relaxed) == 0 {
+                warn!("kafka: {}: a message is lost: {error}", shared.brokers);
             }
             return;
         }
-        shared.sent.fetch_add(1, Ordering::Relaxed);
+        shared.sent.fetch_add(items as u64, Ordering::Relaxed);
         if shared.is_away.swap(false, Ordering::Relaxed) {
-            info!("kafka: {}: sending records again", shared.brokers);
+            info!("kafka: {}: sending again", shared.brokers);
         }
     }
 }
@@ -136,7 +138,7 @@ impl ClientContext for Deliveries {
         match is_away && self.0.is_away.swap(true, Ordering::Relaxed) {
             true => debug!("kafka: {error}: {reason}"),
             false if is_away => {
-                warn!("kafka: {}: no broker can be reached; records wait", self.0.brokers)
+                warn!("kafka: {}: no broker can be reached; messages wait", self.0.brokers)
             }
             // One broker of several; librdkafka goes on to the next.
             false => debug!("kafka: {error}: {reason}"),
@@ -146,6 +148,12 @@ impl ClientContext for Deliveries {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
+    use rdkafka::Message;
+    use rdkafka::consumer::{BaseConsumer, Consumer};
+    use rdkafka::mocking::MockCluster;
+
     use crate::sinks::ipfix::Endpoint;
 
     use super::*;
@@ -155,28 +163,67 @@ mod tests {
         Kafka {
             // The port of `discard`, on which nothing listens here.
             brokers: vec![Endpoint::parse("127.0.0.1:9").unwrap()],
-            topic: "flows".to_owned(),
+            topic: None,
             options: options.iter().map(own).collect(),
         }
     }
 
     #[test]
     fn an_option_that_is_none_is_named() {
-        let error = Topic::start(&kafka(&[("no.such", "1")])).err().unwrap();
+        let error = Topic::start(&kafka(&[("no.such", "1")]), "flows").err().unwrap();
         assert!(error.to_string().starts_with("kafka.options: no.such: "), "{error}");
-        let error = Topic::start(&kafka(&[("compression.codec", "x")])).err().unwrap();
+        let error = Topic::start(&kafka(&[("compression.codec", "x")]), "flows").err().unwrap();
         assert!(error.to_string().contains("compression.codec"), "{error}");
     }
 
     #[test]
     fn without_a_broker_the_queue_is_bounded_and_everything_is_counted() {
-        let topic = Topic::start(&kafka(&[("queue.buffering.max.messages", "10")])).unwrap();
+        let topic = kafka(&[("queue.buffering.max.messages", "10")]);
+        let topic = Topic::start(&topic, "flows").unwrap();
         for _ in 0..25 {
-            topic.send(b"1", b"{}");
+            topic.send(b"1", b"{}", 3);
         }
         let counts = topic.counts();
-        assert_eq!((counts.waiting, counts.dropped), (10, 15));
+        // Events of librdkafka wait in the same queue.
+        assert!(counts.waiting >= 10 && counts.dropped == 45, "{counts:?}");
         let counts = topic.finish(Duration::from_millis(50));
-        assert_eq!((counts.sent, counts.failed, counts.waiting), (0, 10, 0));
+        assert_eq!((counts.sent, counts.failed, counts.waiting), (0, 30, 0));
+    }
+
+    /// The broker of librdkafka's own tests.
+    #[test]
+    fn frames_of_any_size_reach_a_broker_by_router_and_in_order() {
+        let cluster = MockCluster::new(1).unwrap();
+        cluster.create_topic("samples", 3, 1).unwrap();
+        let endpoint = Endpoint::parse(&cluster.bootstrap_servers()).unwrap();
+        let topic = Topic::start(&Kafka { brokers: vec![endpoint], ..kafka(&[]) }, "samples");
+        let topic = topic.unwrap();
+        // As large as a frame can be, and as JSON, which shrinks.
+        let largest = "[583,22000],".repeat((1 << 20) / 12);
+        for (router, text) in [("a", "1"), ("b", "2"), ("a", largest.as_str()), ("a", "3")] {
+            topic.send(router.as_bytes(), text.as_bytes(), 2);
+        }
+        let counts = topic.finish(Duration::from_secs(20));
+        assert_eq!((counts.sent, counts.lost(), counts.waiting), (8, 0, 0));
+        let consumer: BaseConsumer = ClientConfig::new()
+            .set("bootstrap.servers", cluster.bootstrap_servers())
+            .set("group.id", "test")
+            .set("auto.offset.reset", "earliest")
+            .create()
+            .unwrap();
+        consumer.subscribe(&["samples"]).unwrap();
+        let mut found = Vec::new();
+        let began = Instant::now();
+        while found.len() < 4 {
+            assert!(began.elapsed() < Duration::from_secs(60), "{} messages", found.len());
+            let Some(message) = consumer.poll(Duration::from_secs(1)) else { continue };
+            let message = message.unwrap();
+            let text = |bytes: Option<&[u8]>| String::from_utf8(bytes.unwrap().to_vec()).unwrap();
+            found.push((text(message.key()), text(message.payload())));
+        }
+        let of = |router: &str| -> Vec<&str> {
+            found.iter().filter(|it| it.0 == router).map(|it| it.1.as_str()).collect()
+        };
+        assert!(of("a") == ["1", &largest, "3"] && of("b") == ["2"]);
     }
 }
