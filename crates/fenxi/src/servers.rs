@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use config::Config;
+use config::checked::Servers;
 use dataplane::inline::FlowManager;
 use dataplane::placement::Thread;
 use dataplane::servers::Portion;
@@ -75,6 +76,12 @@ pub fn recall(
     }
     let (publishers, subscribers) = managers.iter().map(|_| snapshots(Portion::default)).unzip();
     Ok((publishers, Mutex::new(subscribers)))
+}
+
+/// Why the file that is there cannot be used.
+pub fn unusable(servers: &Servers) -> Option<String> {
+    let read = file::read(servers.path.as_deref()?, servers.entries, now_us());
+    read.err().map(|why| why.to_string())
 }
 
 /// Keeps the memory of servers in a file.
