@@ -164,10 +164,18 @@ fn wait_for_another(live: &Live, outcome: &str) {
     live.wait_for("two more attempts", |live| files(live, outcome) >= before + 2.0);
 }
 
-/// Hosts 2 and 5 are asked from this port; what their flows are called.
+/// From this port host 1 asks host 5, and host 2, which answers with 100 kB.
+fn flows_of(port: u16) -> Vec<Vec<u8>> {
+    let asked = [([1, 2], [port, 53], 40), ([1, 5], [port, 5353], 40)];
+    let answers = (0..100).map(|_| ([2, 1], [53, port], 1000));
+    let all = asked.into_iter().chain(answers);
+    all.map(|(hosts, ports, bytes)| packet(hosts, ports, bytes)).collect()
+}
+
+/// What the flows to hosts 2 and 5 from this port are called.
 fn asked(lab: &Lab, dir: &Path, live: Live, port: u16) -> [String; 2] {
-    send(lab, dir, [2, 5].map(|server| packet([1, server], [port, 53], 40)));
-    live.wait_for_packets(2);
+    send(lab, dir, flows_of(port));
+    live.wait_for_packets(102);
     live.terminate(0);
     let records = common::json_lines(&dir.join("flows"));
     [2, 5].map(|server| {
@@ -188,9 +196,7 @@ fn the_next_run_knows_the_servers_of_one_that_was_killed() {
     let file = dir.path().join("kept/servers");
     fs::create_dir(dir.path().join("kept")).unwrap();
     let live = start(&lab, dir.path(), &[]);
-    let answers = (0..100).map(|_| packet([2, 1], [53, 1000], 1000));
-    let heavy = std::iter::once(packet([1, 2], [1000, 53], 40)).chain(answers);
-    send(&lab, dir.path(), heavy.chain([packet([1, 5], [1000, 53], 40)]));
+    send(&lab, dir.path(), flows_of(1000));
     live.wait_for_packets(102);
     live.wait_for("all flows are over", |live| live.metric_sum("fenxi_flow_table_entries") == 0.0);
     wait_for_another(&live, "written");

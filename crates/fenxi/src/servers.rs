@@ -1,8 +1,8 @@
 //! The memory of servers in a file, so that a run begins with what the one before has learned.
 //!
 //! Each flow worker has a memory of its own, and the flows of a server go to all of them. So the
-//! file has one cell of each server, made from those of all workers, and a run gives all cells to
-//! each worker. Between two bursts workers copy portions of their memories
+//! file has one cell for each server, made from the cells that workers have, and a run gives every
+//! cell to every worker. Between two bursts workers copy portions of their memories
 //! ([`dataplane::servers`]); a thread gathers, merges and writes them.
 
 mod file;
@@ -200,9 +200,9 @@ struct Worker {
 enum State {
     Unasked,
     Asked,
-    /// All is gathered.
+    /// Everything is gathered.
     Gathered,
-    /// All is gathered, and no more will come.
+    /// Everything is gathered, and no more will come.
     Ended,
     Died,
 }

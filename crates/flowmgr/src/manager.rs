@@ -417,8 +417,8 @@ impl<P: Part> Manager<P> {
         self.view(|view| view.look_for(from, most, wanted))
     }
 
-    /// Copies the memory of servers from set `from` on, at most as many sets, without allocating if
-    /// there is room for so many. Returns the set to go on from; `None` at the end.
+    /// Copies `most` sets of the memory of servers from set `from` on, without allocating if there
+    /// is room for them. Returns the set to go on from; `None` at the end.
     pub fn read_servers(&self, from: usize, most: usize, into: &mut ServerCells) -> Option<usize> {
         self.walk.flows.servers.as_ref()?.read(from, most, into)
     }

@@ -60,7 +60,7 @@ pub struct ServerCells {
 }
 
 impl ServerCells {
-    /// None, with room for those of this many sets.
+    /// Empty, with room for this many sets.
     pub fn with_sets(sets: usize) -> ServerCells {
         let cells = Vec::with_capacity(sets * table::WAYS);
         ServerCells { secret: [0; 4], all: Cell::NEW, cells }

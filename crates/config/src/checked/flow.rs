@@ -124,9 +124,10 @@ section! {
     /// of addresses; 0: never, and such a model is refused
     entries: usize = restart "entries", integer(0, SERVERS_MAX as i64), "262144", "cells";
     /// the file in which `fenxi run` keeps it over restarts, for its own user alone (mode 0600). It
-    /// has the key of the hashes: whoever reads it can test whether an address is in it. What it
-    /// says fades by half in a day without fenxi, and is gone after a week
-    path: Option<PathBuf> = restart "path", Kind::Text, "\"\"", "path, empty = none" => Setting::file;
+    /// has the key of the hashes, so its reader can test whether an address is in it. What it
+    /// says counts half after each day without fenxi, and nothing after a week
+    path: Option<PathBuf> = restart "path", Kind::Text, "\"\"",
+        "path, empty = none" => Setting::file;
     /// how often the file is written, besides at the end
     every: Duration = restart "every_s", integer(1, 86_400), "300",
         "seconds" => Setting::seconds;

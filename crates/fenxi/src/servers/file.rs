@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! "fenxisrv"  version u32  cells u32  written µs i64  key 4 × u64  cell of all flows
-//! cells, those of greatest worth first: hash u64, begun µs i64, means 3 × f32, flows u16, minute u16
+//! cells, by falling worth: hash u64, begun µs i64, means 3 × f32, flows u16, minute u16
 //! SHA-256 of all before
 //! ```
 //!

@@ -1,8 +1,8 @@
-//! One memory of servers out of those of several flow workers.
+//! One memory of servers out of several flow workers' memories.
 
 use flowmgr::{ServerCell, ServerCells, minute};
 
-/// All cells, those of greatest worth first, at most `most`. `None` of no memories.
+/// All cells by falling worth, at most `most`. `None` for no memories.
 ///
 /// A cell counts as many flows as in the worker where it has most, not their sum: each run gives it
 /// to all workers, so a sum would grow from one run to the next without a flow.

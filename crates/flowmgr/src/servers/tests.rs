@@ -163,7 +163,7 @@ fn another_memory_takes_over_the_cells() {
         assert_eq!(copied.cells.capacity(), room, "it does not allocate");
         cells.extend_from_slice(&copied.cells);
     }
-    // Of the port, of the network, and of each server; not of the one no flow to which has ended.
+    // The port's, the network's and each server's, but not where no flow has ended.
     assert_eq!(cells.len(), 22);
     for (size, most) in [(1 << 12, 22), (8, 8)] {
         let second = &mut Memory::new(size, 99).unwrap();

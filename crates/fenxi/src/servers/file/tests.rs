@@ -110,7 +110,7 @@ fn workers_memories_become_one_and_do_not_grow_by_being_read() {
     let b = of(&[(3, cell(8, 0)), (1, light)]);
     let both = merged([&a, &b].into_iter(), 10, NOW_US).unwrap();
     let hashes: Vec<u64> = both.cells.iter().map(|(hash, _)| *hash).collect();
-    assert_eq!(hashes, [1, 3, 2], "those of greatest worth first");
+    assert_eq!(hashes, [1, 3, 2], "by falling worth");
     let means = [750_250.0, 17.5, 22.0];
     assert_eq!(both.cells[0].1, ServerCell { means, ..cell(24, 0) });
     assert_eq!(merged([&both, &both, &both].into_iter(), 10, NOW_US).unwrap(), both);
