@@ -172,8 +172,13 @@ fn generate(lab: &Lab, flows: u32) {
 
 /// A run that samples all flows and gives frames as often as it can.
 fn start(lab: &Lab, socket: &Path) -> Live {
+    start_with(lab, socket, &common::shipped_bundle())
+}
+
+fn start_with(lab: &Lab, socket: &Path, model: &Path) -> Live {
     let keys = [
         "io.interfaces=[\"b\"]".to_owned(),
+        format!("model.path={}", model.display()),
         "flow.idle_timeout_s=1".to_owned(),
         "flow.closed_timeout_s=1".to_owned(),
         "analytics.timeout_ms=1".to_owned(),
@@ -312,4 +317,56 @@ fn an_offer_needs_the_signature_of_the_key() {
         fs::write(file, text.replacen("0.", "0.0", 1)).unwrap();
     });
     live.terminate(0);
+}
+
+/// A tuner that offers what is no model, and one that is killed again and again, change nothing.
+#[test]
+fn a_tuner_that_lies_or_is_killed_changes_nothing() {
+    let Some(lab) = Lab::new("lies", &["host"], &["mkfifo"]) else { return };
+    lab.wire_within("host", "a", "b");
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("learn.sock");
+    let model = bundle(dir.path());
+    let live = start_with(&lab, &socket, &model);
+    // What a bundle's files may be instead.
+    let offers = ["gone", "empty", "cut", "endless", "waiting"].map(|name| dir.path().join(name));
+    let [_, empty, others @ ..] = &offers;
+    fs::create_dir(empty).unwrap();
+    for other in others {
+        common::copy_bundle(&model, other);
+        let file = other.join("model.toml");
+        match other.file_name().unwrap().to_str().unwrap() {
+            "cut" => fs::write(other.join("model.onnx"), "half a mod").unwrap(),
+            name => {
+                fs::remove_file(&file).unwrap();
+                let line = match name {
+                    "endless" => format!("ln -s /dev/zero {}", file.display()),
+                    _ => format!("mkfifo {}", file.display()),
+                };
+                lab.run("host", &line);
+            }
+        }
+    }
+    for offer in &offers {
+        let said = live.ctl(&["model", "offer", offer.to_str().unwrap()]);
+        assert_eq!(said.stderr.trim_end().lines().count(), 1, "{}", said.stderr);
+        assert!(said.stderr.contains(offer.to_str().unwrap()), "{}", said.stderr);
+    }
+    let refused =
+        |outcome: &str| count(&live, "fenxi_model_offers_total", &format!("outcome=\"{outcome}\""));
+    assert_eq!((refused("damaged"), refused("promoted")), (5.0, 0.0));
+    for _ in 0..50 {
+        drop(connect(&socket));
+    }
+    generate(&lab, 500);
+    readers(&live, 0.0);
+    let reading = read(connect(&socket));
+    readers(&live, 1.0);
+    generate(&lab, 500);
+    live.wait_for("all flows are over", |live| live.metric_sum("fenxi_flow_table_entries") == 0.0);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
+    live.terminate(0);
+    let frames = reading.join().unwrap();
+    assert!(samples(&frames).count() > 0 && frames.iter().all(|frame| frame["dropped"] == 0));
 }

@@ -2,12 +2,16 @@
 //! capture in which a server's first flow has ended before the next begins.
 
 use crate::common;
-use crate::common::packets::{ETHERNET, capture, ethernet, ipv4, timed, udp};
+use crate::common::lab::{Lab, skip};
+use crate::common::live::Live;
+use crate::common::packets::{ETHERNET, capture, ethernet, ipv4, timed, udp, whole};
 
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use packetio::CaptureFormat;
+use packetio::{Backend, CaptureFormat, CaptureReader, Received, Rx, Selection};
 use serde_json::Value;
 
 /// Calls flows `large` if their server's flows weighed 64 KiB or more.
@@ -114,4 +118,159 @@ fn the_engine_and_the_golden_rows_agree() {
         command.args(["--device", "native"]);
     }
     common::run(command).expect_code(0);
+}
+
+/// Sends frames out of the lab's wire.
+fn send(lab: &Lab, dir: &Path, frames: impl IntoIterator<Item = Vec<u8>>) {
+    let file = dir.join("sent.pcap");
+    fs::write(&file, whole(frames)).unwrap();
+    lab.on("host", || {
+        let mut reader = CaptureReader::open(&file).unwrap();
+        let mut out = packetio::open_tx(<&Backend>::default(), "a").unwrap();
+        while let Received::Burst(burst) = reader.receive(32).unwrap() {
+            out.send(&burst, Selection::All).unwrap();
+        }
+        assert_eq!(out.counts().unsent(), 0);
+    });
+}
+
+/// A packet between two hosts, by the ends' ports.
+fn packet(hosts: [u8; 2], ports: [u16; 2], bytes: usize) -> Vec<u8> {
+    ethernet(0x0800, &ipv4(hosts, 17, &udp(ports, bytes)))
+}
+
+/// A run that keeps its memory in `servers` of this folder, and its records in `flows`.
+fn start(lab: &Lab, dir: &Path, sets: &[&str]) -> Live {
+    let keys = [
+        "io.interfaces=[\"b\"]".to_owned(),
+        "flow.idle_timeout_s=1".to_owned(),
+        format!("model.path={}", bundle().display()),
+        format!("records.path={}", dir.join("flows").display()),
+        format!("servers.path={}", dir.join("kept/servers").display()),
+        "servers.every_s=1".to_owned(),
+    ];
+    let keys = keys.iter().map(String::as_str).chain(sets.iter().copied());
+    let args: Vec<&str> = keys.flat_map(|key| ["--set", key]).collect();
+    Live::start(lab, "host", &args)
+}
+
+fn files(live: &Live, outcome: &str) -> f64 {
+    let label = format!("outcome=\"{outcome}\"");
+    live.samples_with("fenxi_server_files_total", &label).iter().sum()
+}
+
+fn wait_for_another(live: &Live, outcome: &str) {
+    let before = files(live, outcome);
+    live.wait_for("two more attempts", |live| files(live, outcome) >= before + 2.0);
+}
+
+/// From this port host 1 asks host 5, and host 2, which answers with 100 kB.
+fn flows_of(port: u16) -> Vec<Vec<u8>> {
+    let asked = [([1, 2], [port, 53], 40), ([1, 5], [port, 5353], 40)];
+    let answers = (0..100).map(|_| ([2, 1], [53, port], 1000));
+    let all = asked.into_iter().chain(answers);
+    all.map(|(hosts, ports, bytes)| packet(hosts, ports, bytes)).collect()
+}
+
+/// What the flows to hosts 2 and 5 from this port are called.
+fn asked(lab: &Lab, dir: &Path, live: Live, port: u16) -> [String; 2] {
+    send(lab, dir, flows_of(port));
+    live.wait_for_packets(102);
+    live.terminate(0);
+    let records = common::json_lines(&dir.join("flows"));
+    [2, 5].map(|server| {
+        let is_it = |record: &&Value| {
+            let to = record["dst"].as_str().is_some_and(|it| it.ends_with(&format!(".{server}")));
+            record["type"] == "flow" && record["src_port"] == port && to
+        };
+        let flow = records.iter().find(is_it);
+        flow.unwrap_or_else(|| panic!("no flow from {port}"))["label"].as_str().unwrap().to_owned()
+    })
+}
+
+#[test]
+fn the_next_run_knows_the_servers_of_one_that_was_killed() {
+    let Some(lab) = Lab::new("kept", &["host"], &[]) else { return };
+    lab.wire_within("host", "a", "b");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("kept/servers");
+    fs::create_dir(dir.path().join("kept")).unwrap();
+    let live = start(&lab, dir.path(), &[]);
+    send(&lab, dir.path(), flows_of(1000));
+    live.wait_for_packets(102);
+    live.wait_for("all flows are over", |live| live.metric_sum("fenxi_flow_table_entries") == 0.0);
+    wait_for_another(&live, "written");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    live.kill();
+    // With more workers, each knows all servers, and what they know is one again.
+    for (port, layout) in [(1001, "2:1:1"), (1002, "1:0:0")] {
+        let live = start(&lab, dir.path(), &[&format!("pipeline.layout={layout}")]);
+        assert_eq!(live.said("cells of the memory of servers"), 1);
+        assert_eq!(asked(&lab, dir.path(), live, port), ["large", "small"], "{layout}");
+    }
+    let mut damaged = fs::read(&file).unwrap();
+    damaged[60] ^= 1;
+    fs::write(&file, damaged).unwrap();
+    let live = start(&lab, dir.path(), &[]);
+    assert_eq!(live.said("it is damaged; the memory of servers is empty at first"), 1);
+    assert_eq!(asked(&lab, dir.path(), live, 1003), ["small", "small"]);
+    // The end of the run has written a whole one.
+    let live = start(&lab, dir.path(), &[]);
+    assert_eq!(live.said("cells of the memory of servers"), 1);
+    live.terminate(0);
+    let left: Vec<_> = fs::read_dir(dir.path().join("kept")).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}
+
+/// A file system of 64 KiB, as long as it lives.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: PathBuf) -> Option<SmallDisk> {
+        fs::create_dir(&at).unwrap();
+        let mut mount = Command::new("mount");
+        let mounted = mount.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(&at).status();
+        mounted.is_ok_and(|status| status.success()).then_some(SmallDisk(at))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_once_and_the_run_goes_on() {
+    let Some(lab) = Lab::new("full", &["host"], &["mount"]) else { return };
+    lab.wire_within("host", "a", "b");
+    let dir = tempfile::tempdir().unwrap();
+    let Some(disk) = SmallDisk::mount(dir.path().join("kept")) else {
+        return skip("a_full_disk_is_told_once_and_the_run_goes_on", "the right to mount");
+    };
+    let filling = disk.0.join("filling");
+    assert!(fs::write(&filling, vec![1; 1 << 20]).is_err(), "it is full");
+    let live = start(&lab, dir.path(), &[]);
+    wait_for_another(&live, "failed");
+    assert_eq!(live.said("the memory of servers cannot be written: No space left"), 1);
+    assert_eq!(files(&live, "written"), 0.0);
+    send(&lab, dir.path(), [packet([1, 2], [1000, 53], 40)]);
+    live.wait_for_packets(1);
+    fs::remove_file(filling).unwrap();
+    live.wait_for("it is written", |live| files(live, "written") > 0.0);
+    assert_eq!(live.said("the memory of servers is written again"), 1);
+    live.terminate(0);
+    assert_eq!(fs::read_dir(&disk.0).unwrap().count(), 1, "servers alone");
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_refused_by_check_and_by_run() {
+    let set = format!("model.path={}", bundle().display());
+    for command in ["check", "run"] {
+        let mut command = common::fenxi([command, "--set", "io.interfaces=[\"lo\"]"]);
+        command.args(["--set", &set, "--set", "servers.path=/nowhere/servers"]);
+        command.args(["--set", "control.http=", "--set", "control.socket="]);
+        let said = common::run(command).expect_code(73).stderr;
+        assert!(said.contains("/nowhere/servers: cannot be created"), "{said}");
+    }
 }

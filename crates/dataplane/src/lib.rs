@@ -12,7 +12,7 @@
 //! | [`rules`] | questions of flow managers to the policy, and its answers |
 //! | [`swap`] | two-phase swap of the model, the devices, batching and cache |
 //! | [`settings`] | other settings for a running flow worker |
-//! | [`snapshot`], [`counters`] | how counters leave a thread |
+//! | [`snapshot`], [`counters`], [`servers`] | how counters and servers leave a thread |
 //! | [`recorder`] | the seam for a recording of a run |
 //! | [`run`], [`state`], [`waker`], `label_waker` | what the threads of a run share |
 //! | [`placement`] | which threads there are and on which core each runs |
@@ -39,8 +39,8 @@ pub use opening::{
     bundle, devices, inline, label_map, pipelines, profiles, session, task_check, tasks,
 };
 pub use threads::{
-    analytics_worker, clock, counters, egress, flow_worker, look, recorder, rules, run, settings,
-    sink, snapshot, state, swap, waker,
+    analytics_worker, clock, counters, egress, flow_worker, look, recorder, rules, run, servers,
+    settings, sink, snapshot, state, swap, waker,
 };
 
 /// Whether a thread may still run a library's code, where it cannot be stopped.

@@ -33,6 +33,7 @@ mod replay;
 mod rules;
 mod run;
 mod scores;
+mod servers;
 mod service_unit;
 mod signals;
 mod sinks;

@@ -38,6 +38,7 @@ use crate::exit::Failure;
 use crate::learn::SharedHeld;
 use crate::outcome::{RunOutcome, Table};
 use crate::rules::{Rules, Traffic};
+use crate::servers::Memories;
 use crate::signals::Signals;
 use crate::sinks::{self, RecentFlows, SharedHosts, Sinks, broadcast};
 use crate::supervise::{self, Progress, Supervisor};
@@ -110,6 +111,7 @@ pub fn run(config: &Config, args: &ReplayArgs) -> Result<RunOutcome, Failure> {
         flows_belong_to_ports: false,
         clock: Clock::Packets,
         sinks: sinks.worker_halves(),
+        servers: None,
     });
     let io: Vec<WorkerIo> = io.collect();
     let limits = limits(config, args, &rules);
@@ -238,6 +240,7 @@ fn open_sinks(
         record_socket: None,
         learn_socket: learn_socket.as_ref(),
         held: &SharedHeld::default(),
+        servers: &Memories::default(),
         record_series: args.output.series,
         recent: (args.control || args.explain.is_some()).then_some(recent),
         marks_by_kernel: None,

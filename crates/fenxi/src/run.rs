@@ -45,6 +45,7 @@ use crate::memory::Need;
 use crate::outcome::{RunOutcome, Table};
 use crate::proc::Machine;
 use crate::rules::{Rules, Traffic};
+use crate::servers;
 use crate::sinks::{self, RecentFlows, SharedHosts, Sinks, broadcast};
 use crate::supervise;
 use start::{Opened, Started};
@@ -100,7 +101,7 @@ pub fn run(plan: &RunPlan<'_>) -> Result<RunOutcome, Failure> {
     packets.open_inline(&tasks, &cores)?;
     let table = Table::new(config, &tasks, &packets.flow_managers);
     let mut outcome = RunOutcome::nothing(config, cores.clone(), &tasks, table);
-    let opened = open(plan, &tasks, &packets, rules)?;
+    let opened = open(plan, &tasks, &mut packets, rules)?;
     let sinks = opened.sinks.clone();
     let runtime = supervise::runtime()?;
     let Started {
@@ -126,7 +127,7 @@ pub fn run(plan: &RunPlan<'_>) -> Result<RunOutcome, Failure> {
 fn open(
     plan: &RunPlan<'_>,
     tasks: &[OpenTask],
-    packets: &PacketSide,
+    packets: &mut PacketSide,
     rules: Rules,
 ) -> Result<Opened, Failure> {
     let config = plan.config;
@@ -142,6 +143,9 @@ fn open(
     let learn_socket = broadcast::bind("learn.socket", config.learn.socket.as_deref())?;
     let held = SharedHeld::default();
     let key = Key::of(config)?;
+    let is_recorded = plan.args.record.is_some();
+    let (servers, memories) =
+        servers::recall(config, tasks, &mut packets.flow_managers, is_recorded)?;
     // No thread runs yet, and everything that needs more privileges is open.
     privileges::drop_unneeded(plan, tasks)?;
     let hosts = SharedHosts::from_config(config, tasks);
@@ -156,6 +160,7 @@ fn open(
         record_socket: record_socket.as_ref(),
         learn_socket: learn_socket.as_ref(),
         held: &held,
+        servers: &memories,
         record_series: plan.args.output.series,
         recent: Some(&recent),
         marks_by_kernel: first.and_then(|it| it.written.clone()),
@@ -163,7 +168,7 @@ fn open(
     })?;
     let kernel = first.and_then(|it| it.labels.clone());
     let held = config.learn.is_on().then_some((held, key));
-    Ok(Opened { pair, ports, kernel, mirrors, sockets, sinks, recent, rules, held })
+    Ok(Opened { pair, ports, kernel, mirrors, sockets, sinks, servers, recent, rules, held })
 }
 
 fn log_start(config: &Config, tasks: &[OpenTask]) {

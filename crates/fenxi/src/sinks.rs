@@ -57,6 +57,7 @@ pub static KINDS: &[&dyn SinkKind] = &[
     &flows::Flows,
     &hosts::Hosts,
     &crate::learn::Learning,
+    &crate::servers::Kept,
 ];
 
 /// The sections of the configuration that belong to sinks.

@@ -14,8 +14,10 @@ use dataplane::look::{Looker, looks};
 use dataplane::placement::{Cores, Thread, spawn};
 use dataplane::rules::{RulesInForce, RulesUpdate};
 use dataplane::run::Run;
+use dataplane::servers::Portion;
 use dataplane::settings::{SettingsSender, settings};
 use dataplane::sink::Sink;
+use dataplane::snapshot::Publisher;
 use dataplane::swap::Ports;
 use flowmgr::Effect;
 use packetio::Rx;
@@ -34,6 +36,8 @@ pub struct WorkerIo {
     pub flows_belong_to_ports: bool,
     pub clock: Clock,
     pub sinks: Vec<Box<dyn Sink>>,
+    /// Copies its memory of servers, where that is kept.
+    pub servers: Option<Publisher<Portion>>,
 }
 
 /// What all workers of a run have in common.
@@ -86,6 +90,7 @@ impl WorkerStart<'_> {
             let core = self.cores.of_thread(&thread);
             let mut hooks = Hooks {
                 recorder: self.recorder.map(|recorder| recorder.flow_worker(number)),
+                servers: io.servers,
                 ..Hooks::default()
             };
             hooks.inline.swaps = swaps.take(&thread);

@@ -94,7 +94,7 @@ pub use part::{First, Part, Seen};
 pub use rss::Rss;
 pub use rules::{RULES_MAX, RuleAnswer, RuleMemory, RuleQuestion, RulesChange, renewed_max};
 pub use scores::{ModelScore, Score, TaskScores};
-pub use servers::{CELL_BYTES, ServerCounters};
+pub use servers::{CELL_BYTES, Cell as ServerCell, ServerCells, ServerCounters, minute};
 pub use settings::Settings;
 pub use target::{Came, Target, TargetOf};
 pub use task_config::{DepthConfig, PortLabel, TaskConfig};

@@ -44,6 +44,7 @@ use crate::outbox::SPARE_ENTRIES;
 use crate::part::Part;
 use crate::record::Record;
 use crate::rules::{RuleAnswer, RuleQuestion, RulesChange};
+use crate::servers::ServerCells;
 use crate::settings::Settings;
 use crate::verdict::Verdict;
 use crate::wire::Gso;
@@ -414,6 +415,17 @@ impl<P: Part> Manager<P> {
     /// Looks for a flow among the next `most` flows, from bucket `from` on.
     pub fn look_for(&self, from: u32, most: usize, wanted: &Wanted) -> Found {
         self.view(|view| view.look_for(from, most, wanted))
+    }
+
+    /// Copies `most` sets of the memory of servers from set `from` on, without allocating if there
+    /// is room for them. Returns the set to go on from; `None` at the end.
+    pub fn read_servers(&self, from: usize, most: usize, into: &mut ServerCells) -> Option<usize> {
+        self.walk.flows.servers.as_ref()?.read(from, most, into)
+    }
+
+    /// Remembers servers of an earlier run, as far as there is room; for one that has seen no flow.
+    pub fn recall_servers(&mut self, known: &ServerCells) {
+        self.walk.flows.servers.iter_mut().for_each(|servers| servers.recall(known));
     }
 
     fn view<T>(&self, look: impl FnOnce(View<'_>) -> T) -> T {

@@ -19,11 +19,11 @@ use crate::entry::{Counts, Entries};
 use crate::hash::HashKind;
 use crate::memory::{Array, Zeroed};
 use crate::part::{First, Part};
-use table::{Cell, Hashes, Table};
+use table::{Hashes, Table};
 
 mod table;
 
-pub use table::CELL_BYTES;
+pub use table::{CELL_BYTES, Cell};
 
 /// Weight of the wider cell's means, in flows.
 const PRIOR_FLOWS: f64 = 2.0;
@@ -45,6 +45,25 @@ counters! {
         pub evicted: u64,
         /// Flows that began to a server of which no flow had ended.
         pub unknown: u64,
+    }
+}
+
+/// Cells of the memory outside a flow manager.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerCells {
+    /// The key of the hashes.
+    pub secret: [u64; 4],
+    /// The cell of all flows.
+    pub all: Cell,
+    /// Other cells to which flows have ended, by their hashes.
+    pub cells: Vec<(u64, Cell)>,
+}
+
+impl ServerCells {
+    /// Empty, with room for this many sets.
+    pub fn with_sets(sets: usize) -> ServerCells {
+        let cells = Vec::with_capacity(sets * table::WAYS);
+        ServerCells { secret: [0; 4], all: Cell::NEW, cells }
     }
 }
 
@@ -110,6 +129,20 @@ impl Servers {
 
     pub fn counters(&self) -> ServerCounters {
         self.memory.table.counters
+    }
+
+    /// As [`crate::Manager::read_servers`].
+    pub fn read(&self, from: usize, most: usize, into: &mut ServerCells) -> Option<usize> {
+        let Memory { all, table } = &self.memory;
+        into.secret = table.secret();
+        into.all = *all;
+        table.read(from, most, &mut into.cells)
+    }
+
+    /// As [`crate::Manager::recall_servers`].
+    pub fn recall(&mut self, known: &ServerCells) {
+        self.memory.all = known.all;
+        self.memory.table.take(known.secret, known.cells.iter().copied());
     }
 }
 
@@ -181,7 +214,8 @@ impl Memory {
     }
 }
 
-fn minute(now_us: i64) -> u16 {
+/// The minute of a time, as cells have it.
+pub fn minute(now_us: i64) -> u16 {
     now_us.div_euclid(MINUTE_US) as u16
 }
 

@@ -18,18 +18,26 @@ impl Action {
 }
 
 /// A label of the model.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Label {
     /// Its name.
     pub name: String,
     /// Its group, such as `web` or `camera`; empty for `unknown`.
     pub taxonomy: String,
+    /// What it is a band of: `volume`, `duration`, `rate`; else empty.
+    pub target: String,
 }
 
 impl Label {
-    /// Whether this is its name or its taxonomy.
+    /// Whether this is its name or its taxonomy, or what a band is called whichever task has it:
+    /// `volume.huge`.
     pub fn is_called(&self, name: &str) -> bool {
-        self.name == name || self.taxonomy == name
+        self.name == name || self.taxonomy == name || self.band().is_some_and(|it| it == name)
+    }
+
+    /// Its name with its target.
+    pub fn band(&self) -> Option<String> {
+        (!self.target.is_empty()).then(|| format!("{}.{}", self.target, self.name))
     }
 }
 
@@ -186,7 +194,11 @@ mod tests {
     fn labels(names: &[&str]) -> Vec<Label> {
         let label = |text: &&str| {
             let (name, taxonomy) = text.split_once(' ').unwrap_or((text, ""));
-            Label { name: name.to_owned(), taxonomy: taxonomy.trim_matches(['(', ')']).to_owned() }
+            Label {
+                name: name.to_owned(),
+                taxonomy: taxonomy.trim_matches(['(', ')']).to_owned(),
+                target: String::new(),
+            }
         };
         names.iter().map(label).collect()
     }

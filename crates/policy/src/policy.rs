@@ -376,6 +376,7 @@ fn check_condition(
             name: name.clone(),
             known: names.instead_of(name),
         })?;
+        names.check_band(name, &place)?;
         for (class, label) in names.labels[task].iter().enumerate() {
             if label.is_called(name) {
                 classes[task][class / 64] |= 1 << (class % 64);
@@ -408,6 +409,23 @@ impl Names {
         })
     }
 
+    /// A band by its target must be one task's.
+    fn check_band(&self, name: &str, place: impl Fn() -> String) -> Result<(), UnknownName> {
+        let has_it = |labels: &Arc<[Label]>| {
+            labels.iter().any(|label| label.band().is_some_and(|band| band == name))
+        };
+        let tasks = self.labels.iter().zip(&self.tasks).filter(|(labels, _)| has_it(labels));
+        let tasks: Vec<&str> = tasks.map(|(_, task)| task.as_str()).collect();
+        let (Some((_, band)), 2..) = (name.split_once('.'), tasks.len()) else { return Ok(()) };
+        let each = tasks.iter().map(|task| format!("app = \"{task}.{band}\""));
+        Err(UnknownName {
+            place: place(),
+            kind: "single band",
+            name: name.to_owned(),
+            known: each.collect::<Vec<_>>().join(", "),
+        })
+    }
+
     /// The label of a name, which is no taxonomy's, and the number of its task.
     pub fn label(&self, name: &str) -> Option<(usize, &Label)> {
         let (task, name) = self.resolve(name, |label, name| label.name == name)?;
@@ -426,6 +444,7 @@ impl Names {
                 known += &format!("; of task {task}: ");
             }
             known += &crate::listed(labels);
+            called.extend(labels.iter().filter_map(Label::band));
             for name in labels.iter().flat_map(|label| [&label.name, &label.taxonomy]) {
                 called.push(name.clone());
                 called.extend(task.map(|task| format!("{task}.{name}")));

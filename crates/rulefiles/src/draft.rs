@@ -30,6 +30,9 @@ keys! {
     Protocol "protocol",
     InPort "in_port",
     App "app",
+    Volume "volume",
+    Duration "duration",
+    Rate "rate",
     Behaviour "behaviour",
     OverBytes "over.bytes",
     OverPackets "over.packets",
@@ -66,6 +69,9 @@ impl Key {
                 | Key::SourcePort
                 | Key::DestinationPort
                 | Key::App
+                | Key::Volume
+                | Key::Duration
+                | Key::Rate
                 | Key::Behaviour
         )
     }
@@ -164,6 +170,9 @@ impl Draft {
             | Key::SourcePort
             | Key::DestinationPort
             | Key::App
+            | Key::Volume
+            | Key::Duration
+            | Key::Rate
             | Key::Behaviour => {}
         }
         Ok(())
@@ -185,8 +194,16 @@ impl Draft {
                     self.behaviours |= values::behaviour(name, text)?;
                 }
             }
+            _ if !self.labels.is_empty() => return Err(Problem::AppTwice),
             _ => {
-                let labels = texts.iter().map(|text| word(name, text));
+                let labels = texts.iter().map(|text| {
+                    let label = word(name, text)?;
+                    Ok(match key {
+                        Key::App => label,
+                        // A band.
+                        target => format!("{}.{label}", target.name()),
+                    })
+                });
                 self.labels = labels.collect::<Result<_, _>>()?;
                 self.labels.sort_unstable();
                 self.labels.dedup();

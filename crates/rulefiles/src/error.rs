@@ -36,6 +36,8 @@ pub enum Problem {
     OneValue { key: &'static str, count: usize },
     #[error("{key}: an empty list matches nothing; leave the key out for every one")]
     EmptyList { key: &'static str },
+    #[error("a rule takes one of app, volume, duration and rate; write a rule for each")]
+    AppTwice,
     #[error("{table} needs {key}")]
     Missing { table: String, key: &'static str },
     #[error("{key}: there is no set \"{name}\"{near}")]

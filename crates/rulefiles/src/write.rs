@@ -51,7 +51,8 @@ fn fields(rules: &RuleSet, rule: RuleNumber) -> Vec<Field> {
     boxes(rules, v4, v6, &mut add);
     let condition = rules.condition(rule);
     if !condition.labels.is_empty() {
-        add(Key::App, condition.labels.clone());
+        let (key, values) = labels(&condition.labels);
+        add(key, values);
     }
     if condition.behaviours != 0 {
         let names = behaviour_names(condition.behaviours);
@@ -71,6 +72,17 @@ fn fields(rules: &RuleSet, rule: RuleNumber) -> Vec<Field> {
     }
     action(rules, rule, &mut add);
     fields
+}
+
+/// Labels under their key: `volume = "huge"` for `volume.huge`.
+fn labels(labels: &[String]) -> (Key, Vec<String>) {
+    let bands_of = |key: Key| {
+        let band =
+            |label: &String| label.strip_prefix(key.name())?.strip_prefix('.').map(str::to_owned);
+        Some((key, labels.iter().map(band).collect::<Option<Vec<_>>>()?))
+    };
+    let targets = [Key::Volume, Key::Duration, Key::Rate];
+    targets.into_iter().find_map(bands_of).unwrap_or_else(|| (Key::App, labels.to_vec()))
 }
 
 fn action(rules: &RuleSet, rule: RuleNumber, add: &mut impl FnMut(Key, Vec<String>)) {

@@ -31,7 +31,10 @@ fn rule() -> impl Strategy<Value = String> {
         one(&["\"eth0\"", "\"wan, \\\"2\\\"\""]),
     );
     let conditions = (
-        list(&["DNS", "web", "Google \\\"Home\\\", new"]),
+        (
+            select(vec!["app", "volume", "duration", "rate"]),
+            list(&["DNS", "web", "Google \\\"Home\\\", new"]),
+        ),
         one(&["\"10 MiB\"", "\"1.5 KiB\"", "\"0 B\"", "\"1234567 B\""]),
         one(&["0", "1000"]),
         one(&["\"30 s\"", "\"1.5 min\"", "\"7 ms\""]),
@@ -55,7 +58,7 @@ fn rule() -> impl Strategy<Value = String> {
             ("destination_port", b.3),
             ("protocol", b.4),
             ("in_port", b.5),
-            ("app", c.0),
+            (c.0.0, c.0.1),
             ("over.bytes", c.1),
             ("over.packets", c.2),
             ("over.age", c.3),

@@ -1,5 +1,6 @@
 //! The flow manager.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cring::K_MAX;
@@ -122,6 +123,14 @@ section! {
     /// Kept only if a model reads local context (docs/model.md), in memory, under hashes instead
     /// of addresses; 0: never, and such a model is refused
     entries: usize = restart "entries", integer(0, SERVERS_MAX as i64), "262144", "cells";
+    /// the file in which `fenxi run` keeps it over restarts, for its own user alone (mode 0600). It
+    /// has the key of the hashes, so its reader can test whether an address is in it. What it
+    /// says counts half after each day without fenxi, and nothing after a week
+    path: Option<PathBuf> = restart "path", Kind::Text, "\"\"",
+        "path, empty = none" => Setting::file;
+    /// how often the file is written, besides at the end
+    every: Duration = restart "every_s", integer(1, 86_400), "300",
+        "seconds" => Setting::seconds;
 }
 
 section! {

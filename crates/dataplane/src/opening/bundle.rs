@@ -249,11 +249,13 @@ pub fn classes(bundle: &Bundle) -> Arc<[String]> {
 
 /// The same with their taxonomies; [`UNKNOWN`] has none.
 pub fn labels(bundle: &Bundle) -> Arc<[Label]> {
-    let labels = bundle
-        .labels()
-        .iter()
-        .map(|label| Label { name: label.name.clone(), taxonomy: label.taxonomy.clone() });
-    let unknown = Label { name: UNKNOWN.to_owned(), taxonomy: String::new() };
+    let target = bundle.target().map_or("", |target| &target.of);
+    let labels = bundle.labels().iter().map(|label| Label {
+        name: label.name.clone(),
+        taxonomy: label.taxonomy.clone(),
+        target: target.to_owned(),
+    });
+    let unknown = Label { name: UNKNOWN.to_owned(), ..Label::default() };
     labels.chain([unknown]).collect()
 }
 

@@ -36,6 +36,7 @@ use crate::threads::look::LookPort;
 use crate::threads::recorder::{FlowRecorder, FlowStep};
 use crate::threads::rules::{FlowRules, RulesUpdate};
 use crate::threads::run::{Event, PAUSE, Run};
+use crate::threads::servers::Portion;
 use crate::threads::settings::{SettingsPort, Update};
 use crate::threads::sink::Sink;
 use crate::threads::snapshot::Publisher;
@@ -62,6 +63,8 @@ pub struct Hooks {
     pub settings: Option<SettingsPort>,
     /// Takes snapshots of the counters.
     pub telemetry: Option<Publisher<FlowSnapshot>>,
+    /// Copies the memory of servers.
+    pub servers: Option<Publisher<Portion>>,
     /// Shows the flows of the table.
     pub look: Option<LookPort>,
     /// Records what is done to the flow manager.
@@ -364,6 +367,9 @@ impl FlowWorker {
                 count_ports(ports, processor, counters);
                 processor.describe(snapshot, counters);
             });
+        }
+        if let Some(servers) = &hooks.servers {
+            servers.publish(|portion| portion.fill(&processor.manager));
         }
     }
 }

@@ -145,6 +145,7 @@ fn deep(
     findings.extend(marks::kernel_parts(config));
     findings.extend(control::findings(machine, &config.control));
     findings.extend(records::findings(machine, &config.records));
+    findings.extend(records::of_servers(machine, &config.servers));
     findings.extend(records::collectors(machine, config));
     let mut measured = goals::Measured::new();
     for (number, task) in tasks.iter().enumerate() {

@@ -113,7 +113,10 @@ fn files(out: &mut Vec<u8>) -> io::Result<()> {
         ("/usr/share/fenxi/models", "the shipped models"),
         ("/usr/lib/fenxi/libonnxruntime.so", "ONNX Runtime, which runs them"),
         ("/run/fenxi/ctl.sock", "the socket of fenxi ctl"),
-        ("/var/lib/fenxi", "records, where the configuration asks for them"),
+        (
+            "/var/lib/fenxi",
+            "records and the memory of servers, where the configuration asks for them",
+        ),
         ("/usr/share/doc/fenxi", "the documents, and examples for nftables and tc"),
     ] {
         roff.control("TP", []).text([italic(path)]).text([roman(what)]);

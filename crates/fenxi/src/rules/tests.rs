@@ -10,8 +10,47 @@ const LABELS: [&str; 2] = ["DNS", "TLS"];
 fn rules_with(set: &[&str]) -> Rules {
     let set: Vec<String> = set.iter().map(|&set| set.to_owned()).collect();
     let config = Sources::named(None, &set).load().unwrap().config;
-    let labels = LABELS.map(|name| Label { name: name.into(), taxonomy: "Network".into() });
+    let labels = LABELS.map(|name| Label {
+        name: name.into(),
+        taxonomy: "Network".into(),
+        target: String::new(),
+    });
     Rules::load(&config, &[labels.into()], Traffic::Live).unwrap()
+}
+
+/// A rule by a band names no task, but only one task may have the band.
+#[test]
+fn a_rule_by_a_band_finds_the_task_that_has_it() {
+    let size = ["small", "huge"].map(|name| Label {
+        name: name.into(),
+        taxonomy: "size".into(),
+        target: "volume".into(),
+    });
+    let by_ports = LABELS.map(|name| Label { name: name.into(), ..Label::default() });
+    let with = |labels: &[Arc<[Label]>], tasks: &[&str]| {
+        let set: Vec<String> =
+            tasks.iter().map(|name| format!("task.{name}.model=\"models/protocol\"")).collect();
+        let inline = ["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"].map(str::to_owned);
+        let config = Sources::named(None, &[inline.to_vec(), set].concat()).load().unwrap().config;
+        Rules::load(&config, labels, Traffic::Live).unwrap()
+    };
+    let labels: [Arc<[Label]>; 2] = [by_ports.clone().into(), size.clone().into()];
+    let mut rules = with(&labels, &["size"]);
+    rules.change("add volume = \"huge\", drop = true").unwrap();
+    assert_eq!(texts(&rules), ["1 volume = \"huge\", drop = true"]);
+    rules.change("add volume = [\"huge\", \"small\"], dscp = \"CS1\"").unwrap();
+    let refused = |rules: &mut Rules, text: &str| rules.change(text).unwrap_err().why;
+    for (text, parts) in [
+        ("add volume = \"hug\", drop = true", ["\"volume.hug\"", "did you mean volume.huge?"]),
+        ("add rate = \"huge\", drop = true", ["\"rate.huge\"", "there are DNS, TLS; of task size"]),
+        ("add volume = \"huge\", app = \"DNS\"", ["one of app, volume", "write a rule for each"]),
+    ] {
+        let why = refused(&mut rules, text);
+        assert!(parts.iter().all(|part| why.contains(part)) && !why.contains('\n'), "{why}");
+    }
+    let labels = [by_ports.into(), size.clone().into(), size.into()];
+    let why = refused(&mut with(&labels, &["size", "flows"]), "add volume = \"huge\", drop = true");
+    assert!(why.contains("there are app = \"size.huge\", app = \"flows.huge\""), "{why}");
 }
 
 fn texts(rules: &Rules) -> Vec<String> {

@@ -14,7 +14,9 @@ use dataplane::clock::Clock;
 use dataplane::egress::{Egress, Forward, Mirror};
 use dataplane::flow_worker::Limits;
 use dataplane::run::Run;
+use dataplane::servers::Portion;
 use dataplane::sink::Sink;
+use dataplane::snapshot::Publisher;
 use dataplane::tasks::OpenTask;
 use flowmgr::record::{DecidedBy, LabelRecord, Record};
 use flowmgr::{Rss, SeriesShare};
@@ -274,11 +276,12 @@ pub fn worker_io(
     run: &Arc<Run>,
     sinks: &Sinks,
     records_series: bool,
+    servers: Vec<Publisher<Portion>>,
 ) -> Vec<WorkerIo> {
     // A router's packet comes in by one interface and leaves by another. In mode tap each interface
     // has a part of the traffic.
     let is_seen_twice = config.io.mode == IoMode::Mark && config.io.interfaces.len() > 1;
-    let mut mirrors = mirrors.into_iter();
+    let (mut mirrors, mut servers) = (mirrors.into_iter(), servers.into_iter());
     let parts = ports.into_iter().enumerate().map(|(number, ports)| {
         let mut enough: Vec<Enough> = ports.iter().filter_map(|it| it.enough.clone()).collect();
         if records_series || config.tasks.len() > 1 {
@@ -301,6 +304,7 @@ pub fn worker_io(
             flows_belong_to_ports: is_seen_twice,
             clock: Clock::live(),
             sinks: with_kernel(sinks.worker_halves(), enough),
+            servers: servers.next(),
         }
     });
     parts.collect()

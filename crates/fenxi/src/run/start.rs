@@ -8,6 +8,8 @@ use config::checked::IoMode;
 use dataplane::pipelines::{FlowOptions, PacketSide, flow_config};
 use dataplane::placement::Cores;
 use dataplane::run::Run;
+use dataplane::servers::Portion;
+use dataplane::snapshot::Publisher;
 use dataplane::state::SharedState;
 use dataplane::swap::Swapper;
 use dataplane::swap::helpers::Helpers;
@@ -48,6 +50,8 @@ pub struct Opened {
     pub mirrors: Vec<Box<dyn packetio::Tx>>,
     pub sockets: Sockets,
     pub sinks: Arc<Sinks>,
+    /// Copies of the flow workers' memories of servers, where they are kept.
+    pub servers: Vec<Publisher<Portion>>,
     /// What records say of recent flows.
     pub recent: RecentFlows,
     /// The rules, which are in force from the first packet on.
@@ -101,6 +105,7 @@ impl Opened {
             &run,
             &self.sinks,
             !options.record_series.is_none(),
+            self.servers,
         );
         let start = WorkerStart {
             cores,

@@ -429,8 +429,11 @@ mod tests {
 
     fn labels() -> Vec<Label> {
         let rows = [("TLS", "web"), ("HTTP", "web"), ("SSH", "remote")];
-        let rows = rows
-            .map(|(name, taxonomy)| Label { name: name.to_owned(), taxonomy: taxonomy.to_owned() });
+        let rows = rows.map(|(name, taxonomy)| Label {
+            name: name.to_owned(),
+            taxonomy: taxonomy.to_owned(),
+            target: String::new(),
+        });
         rows.to_vec()
     }
 
@@ -464,7 +467,11 @@ mod tests {
 
     #[test]
     fn labels_of_two_tasks_have_masks_of_their_own() {
-        let label = |name: &str| Label { name: name.to_owned(), taxonomy: String::new() };
+        let label = |name: &str| Label {
+            name: name.to_owned(),
+            taxonomy: String::new(),
+            target: String::new(),
+        };
         let by_task = vec![labels().into(), Arc::from([label("TLS"), label("camera")])];
         let tasks = ["protocol", "device"].map(str::to_owned).to_vec();
         let names = LabelNames { labels: by_task, tasks, ..LabelNames::default() };

@@ -30,6 +30,7 @@ use crate::exit::Failure;
 use crate::learn::SharedHeld;
 use crate::metric::Family;
 use crate::protocol::{Reply, Request, Sums, Written};
+use crate::servers::Memories;
 use crate::unix_socket::UnixSocket;
 
 pub struct Start<'a> {
@@ -46,6 +47,8 @@ pub struct Start<'a> {
     pub learn_socket: Option<&'a Arc<UnixSocket>>,
     /// Takes the samples that are held out.
     pub held: &'a SharedHeld,
+    /// The workers' memories of servers, where they are kept.
+    pub servers: &'a Memories,
     /// Flow records carry the series.
     pub record_series: bool,
     /// The recent flows for the control plane; `None`: the run has none.

@@ -387,6 +387,7 @@ mod tests {
         let label = |name: &str, taxonomy: &str| Label {
             name: name.to_owned(),
             taxonomy: taxonomy.to_owned(),
+            target: String::new(),
         };
         let labels = [
             Arc::from([label("DNS", ""), label("TLS", "")]),

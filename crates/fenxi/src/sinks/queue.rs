@@ -314,7 +314,7 @@ impl WritingThread {
 }
 
 /// Waits for the end of the thread, but no longer than this; whether it came.
-fn ends_by<T>(thread: &JoinHandle<T>, limit: Instant) -> bool {
+pub fn ends_by<T>(thread: &JoinHandle<T>, limit: Instant) -> bool {
     while !thread.is_finished() {
         if Instant::now() >= limit {
             return false;

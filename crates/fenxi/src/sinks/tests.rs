@@ -22,6 +22,7 @@ mod label_socket;
 use super::*;
 use crate::learn::SharedHeld;
 use crate::metric::Value;
+use crate::servers::Memories;
 use label_socket::LabelSocket;
 
 #[path = "../../../../tests/common/packets.rs"]
@@ -106,6 +107,7 @@ fn another_sink_needs_its_file_and_a_place_in_the_list() {
             record_socket: None,
             learn_socket: None,
             held: &SharedHeld::default(),
+            servers: &Memories::default(),
             record_series: false,
             recent: None,
             marks_by_kernel: None,

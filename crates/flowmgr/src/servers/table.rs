@@ -17,7 +17,7 @@ use crate::memory::{Array, Zeroed};
 
 /// Later flows push out older ones: the weight of a cell, in flows, at most.
 pub(super) const FLOWS_MAX: f64 = 32.0;
-const WAYS: usize = 8;
+pub(super) const WAYS: usize = 8;
 /// Bytes of a cell with its hash.
 pub const CELL_BYTES: usize = size_of::<Set>() / WAYS;
 /// The worth that protects a cell, log2 bytes: 1 MiB in the last hour, or 1 GiB ten hours ago.
@@ -28,17 +28,17 @@ const UNKNOWN: f32 = 12.0;
 const NEVER: i64 = i64::MIN;
 
 /// Fading means of the flows that ended, and when the last one began.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
-pub(super) struct Cell {
-    /// µs; [`NEVER`] before the first.
-    begun_us: i64,
+pub struct Cell {
+    /// µs; `i64::MIN` before the first.
+    pub begun_us: i64,
     /// Bytes, log2 of the bytes, log2 of the duration in µs.
-    means: [f32; 3],
+    pub means: [f32; 3],
     /// Up to [`FLOWS_MAX`].
-    flows: u8,
+    pub flows: u8,
     /// Minute of flow time when it was last used, wrapping.
-    minute: u16,
+    pub minute: u16,
 }
 
 /// Cells that share a place.
@@ -59,18 +59,18 @@ mod zeroed {
 }
 
 impl Cell {
-    pub const NEW: Cell = Cell { begun_us: NEVER, means: [0.0; 3], flows: 0, minute: 0 };
+    pub(super) const NEW: Cell = Cell { begun_us: NEVER, means: [0.0; 3], flows: 0, minute: 0 };
 
-    pub fn flows(&self) -> f64 {
+    pub(super) fn flows(&self) -> f64 {
         f64::from(self.flows)
     }
 
-    pub fn means(&self) -> [f64; 3] {
+    pub(super) fn means(&self) -> [f64; 3] {
         self.means.map(f64::from)
     }
 
     /// Counts a flow that has ended.
-    pub fn add(&mut self, numbers: [f64; 3]) {
+    pub(super) fn add(&mut self, numbers: [f64; 3]) {
         let flows = (self.flows() + 1.0).min(FLOWS_MAX);
         for (mean, x) in self.means.iter_mut().zip(numbers) {
             let before = f64::from(*mean);
@@ -80,19 +80,30 @@ impl Cell {
     }
 
     /// Notes that a flow begins; µs since the one before, if there was one.
-    pub fn begin(&mut self, now_us: i64) -> Option<i64> {
+    pub(super) fn begin(&mut self, now_us: i64) -> Option<i64> {
         let before = std::mem::replace(&mut self.begun_us, now_us);
         (before != NEVER).then(|| now_us.saturating_sub(before))
     }
 
-    fn worth(&self, minute: u16) -> f32 {
+    /// Whether its numbers can come from flows.
+    pub fn is_possible(&self) -> bool {
+        let most = [super::NUMBER_MAX as f32, 53.0, 53.0];
+        f64::from(self.flows) <= FLOWS_MAX
+            && self.means.iter().zip(most).all(|(mean, most)| (0.0..=most).contains(mean))
+    }
+
+    /// What it is worth in this minute, log2 bytes.
+    pub fn worth(&self, minute: u16) -> f32 {
         let bytes = match self.flows {
             0 => UNKNOWN,
             flows => super::log2((f32::from(flows) * self.means[0]) as u64) as f32,
         };
-        // Below 0 if time has stepped back.
-        let minutes = minute.wrapping_sub(self.minute).cast_signed().max(0);
-        bytes - f32::from(minutes) / 60.0
+        bytes - f32::from(self.age(minute)) / 60.0
+    }
+
+    /// Minutes since it was last used; 0 if time has stepped back.
+    pub fn age(&self, minute: u16) -> u16 {
+        minute.wrapping_sub(self.minute).cast_signed().max(0).cast_unsigned()
     }
 }
 
@@ -133,6 +144,34 @@ impl Table {
         // The protocol is a part of the widest cell's key, the family is not.
         let widest = fold(c, (u64::from(port) | u64::from(key.protocol()) << 16) ^ d).max(1);
         [widest, hash(3, network), hash(4, address)]
+    }
+
+    /// The key of the hashes.
+    pub fn secret(&self) -> [u64; 4] {
+        self.secret
+    }
+
+    /// Copies the cells of the sets from this one on, `most` sets at most. The set to go on from.
+    pub fn read(&self, from: usize, most: usize, cells: &mut Vec<(u64, Cell)>) -> Option<usize> {
+        let sets = self.sets.get(from..).unwrap_or_default();
+        for set in sets.iter().take(most) {
+            let all = set.hashes.iter().copied().zip(set.cells);
+            cells.extend(all.filter(|(hash, cell)| *hash != 0 && cell.flows > 0));
+        }
+        (sets.len() > most).then(|| from + most)
+    }
+
+    /// Fills an empty table with cells of one that had this secret, as far as there is room.
+    pub fn take(&mut self, secret: [u64; 4], cells: impl Iterator<Item = (u64, Cell)>) {
+        self.secret = secret;
+        for (hash, cell) in cells {
+            let place = self.place(hash);
+            let set = &mut self.sets[place];
+            if let Some(way) = set.hashes.iter().position(|&it| it == 0) {
+                (set.hashes[way], set.cells[way]) = (hash, cell);
+                self.counters.cells += 1;
+            }
+        }
     }
 
     fn place(&self, hash: u64) -> usize {

@@ -145,6 +145,38 @@ fn the_least_worth_makes_room_and_worth_fades() {
     assert!(memory.table.find(10).is_none() && memory.table.find(2).is_some());
 }
 
+/// A memory of other size knows what one knew, and what finds no room is left out.
+#[test]
+fn another_memory_takes_over_the_cells() {
+    let first = &mut memory(1 << 8);
+    for server in 0..20 {
+        end(first, TCP, &format!("192.0.2.{server}"), 1 << 20, 1_000_000);
+    }
+    begin(first, TCP, "203.0.113.1", 0);
+    let mut copied = ServerCells::with_sets(4);
+    copied.secret = first.table.secret();
+    let (mut from, mut cells) = (Some(0), Vec::new());
+    while let Some(set) = from {
+        copied.cells.clear();
+        let room = copied.cells.capacity();
+        from = first.table.read(set, 4, &mut copied.cells);
+        assert_eq!(copied.cells.capacity(), room, "it does not allocate");
+        cells.extend_from_slice(&copied.cells);
+    }
+    // The port's, the network's and each server's, but not where no flow has ended.
+    assert_eq!(cells.len(), 22);
+    for (size, most) in [(1 << 12, 22), (8, 8)] {
+        let second = &mut Memory::new(size, 99).unwrap();
+        second.all = first.all;
+        second.table.take(copied.secret, cells.iter().copied());
+        assert_eq!(second.table.counters.cells, most);
+        if most == 22 {
+            let of_both = [first as &mut Memory, second].map(|it| begin(it, TCP, "192.0.2.7", 9));
+            assert_eq!(of_both[0], of_both[1]);
+        }
+    }
+}
+
 proptest! {
     /// Whatever comes, numbers are finite and in their ranges.
     #[test]

@@ -195,8 +195,11 @@ fn a_large_hostile_set_is_left_in_time() {
 
 #[test]
 fn explain_agrees_with_the_data_path() {
-    let labels =
-        ["DNS", "TLS"].map(|name| Label { name: name.to_owned(), taxonomy: String::new() });
+    let labels = ["DNS", "TLS"].map(|name| Label {
+        name: name.to_owned(),
+        taxonomy: String::new(),
+        target: String::new(),
+    });
     let names = Names { labels: vec![labels.clone().into()], ..Names::default() };
     let dice = &mut Dice(5);
     for seed in 0..20 {

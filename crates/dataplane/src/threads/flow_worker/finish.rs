@@ -159,6 +159,9 @@ impl FlowWorker {
         if let Some(telemetry) = hooks.telemetry {
             telemetry.finish(|snapshot| processor.describe(snapshot, &counters));
         }
+        if let Some(servers) = hooks.servers {
+            servers.finish(|portion| portion.fill_with(&processor.manager, usize::MAX));
+        }
         if let Some(recorder) = &mut processor.recorder {
             recorder.leave(&processor.manager);
         }

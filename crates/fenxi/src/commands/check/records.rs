@@ -1,5 +1,5 @@
 //! The record file: whether it can be written, and whether the disk has room for its maximum size;
-//! and collectors of records in the network.
+//! the file of the memory of servers; and collectors of records in the network.
 
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -14,9 +14,10 @@ use crate::service_unit;
 use crate::sinks::ipfix::{Destination, Endpoint, IpfixKeys, first};
 use crate::sinks::records::Kafka;
 use config::Config;
-use config::checked::{Records, Rotate};
+use config::checked::{Records, Rotate, Servers};
 
 const CHECK: &str = "records";
+const SERVERS: &str = "servers";
 
 /// A record file without rotation should have at least this much free space, bytes.
 const ENOUGH: u64 = 1 << 30;
@@ -30,16 +31,30 @@ pub fn findings(machine: &Machine, records: &Records) -> Vec<Finding> {
     };
     let folder = folder_of(path);
     let mut findings = vec![
-        writable(path, folder, machine.unit().is_some())
+        writable(CHECK, path, folder, machine.unit().is_some())
             .unwrap_or_else(|| room(path, folder, records.rotate())),
     ];
-    findings.extend(in_reach(machine, folder));
+    findings.extend(in_reach(CHECK, machine, folder));
     findings
 }
 
-fn writable(path: &Path, folder: &Path, is_service: bool) -> Option<Finding> {
+/// The file of the memory of servers: whether it can be written, and what is there can be read.
+pub fn of_servers(machine: &Machine, servers: &Servers) -> Vec<Finding> {
+    let Some(path) = servers.path.as_deref() else {
+        return Vec::new();
+    };
+    let folder = folder_of(path);
+    let unusable = || {
+        let cause = format!("{}; the memory is empty at first", crate::servers::unusable(servers)?);
+        Some(Finding::warning(SERVERS, &path.display().to_string(), cause))
+    };
+    let found = writable(SERVERS, path, folder, machine.unit().is_some()).or_else(unusable);
+    found.into_iter().chain(in_reach(SERVERS, machine, folder)).collect()
+}
+
+fn writable(check: &'static str, path: &Path, folder: &Path, is_service: bool) -> Option<Finding> {
     let name = path.display().to_string();
-    let problem = |cause: &str| Some(Finding::problem(CHECK, &name, cause));
+    let problem = |cause: &str| Some(Finding::problem(check, &name, cause));
     if !folder.is_dir() {
         let owner = if is_service { "-o fenxi " } else { "" };
         let line = format!("install -d {owner}-m 750 {}", folder.display());
@@ -52,7 +67,7 @@ fn writable(path: &Path, folder: &Path, is_service: bool) -> Option<Finding> {
     accessat(CWD, touched, Access::WRITE_OK, AtFlags::EACCESS).err().map(|error| {
         let cause = format!("{}: not writable: {error}", touched.display());
         let line = format!("ls -ld {} {}", folder.display(), touched.display());
-        Finding::problem(CHECK, &name, cause).cure(line).for_permission()
+        Finding::problem(check, &name, cause).cure(line).for_permission()
     })
 }
 
@@ -87,7 +102,7 @@ fn taken(path: &Path, old: usize) -> u64 {
     files.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
 }
 
-fn in_reach(machine: &Machine, folder: &Path) -> Option<Finding> {
+fn in_reach(check: &'static str, machine: &Machine, folder: &Path) -> Option<Finding> {
     let drop_ins = machine.unit()?.drop_ins;
     let is_opened = |line: &str| {
         let paths = line.trim().strip_prefix("ReadWritePaths=");
@@ -106,8 +121,8 @@ fn in_reach(machine: &Machine, folder: &Path) -> Option<Finding> {
     let name = folder.display().to_string();
     let cause = format!("the service cannot write here, only to {OF_SERVICE}");
     let line = format!("ReadWritePaths={name}");
-    let cure = service_unit::install(&machine.service, "records", &[&line]);
-    Some(Finding::warning(CHECK, &name, cause).cure(cure))
+    let cure = service_unit::install(&machine.service, check, &[&line]);
+    Some(Finding::warning(check, &name, cause).cure(cure))
 }
 
 fn mib(bytes: u64) -> String {
@@ -230,7 +245,7 @@ mod tests {
             "[Service]\nReadWritePaths=/srv/flows -/data\n",
         );
         let is_told = |files: &[(&str, &str)], folder: &str| {
-            in_reach(&machine(files).1, Path::new(folder)).is_some()
+            in_reach(CHECK, &machine(files).1, Path::new(folder)).is_some()
         };
         assert!(!is_told(&[], "/srv"), "no service");
         assert!(is_told(&[unit], "/srv/flows"));

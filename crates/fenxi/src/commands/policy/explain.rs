@@ -81,11 +81,14 @@ fn called(args: &PolicyExplainArgs) -> Result<Vec<Label>, Failure> {
         ("", _) | (_, None) => String::new(),
         (name, Some(task)) => format!("{task}.{name}"),
     };
-    let of_task = Label { name: with_task(&label.name), taxonomy: with_task(&label.taxonomy) };
-    Ok(match *name == label.name {
-        true => vec![label.clone(), of_task],
-        false => vec![of_task],
-    })
+    let of_task = Label {
+        name: with_task(&label.name),
+        taxonomy: with_task(&label.taxonomy),
+        ..Label::default()
+    };
+    let band = label.band().map(|name| Label { name, ..Label::default() });
+    let own = (*name == label.name).then(|| label.clone());
+    Ok(own.into_iter().chain([of_task]).chain(band).collect())
 }
 
 fn page(

@@ -57,7 +57,7 @@ mod tests {
     use config::origin::Origin;
 
     fn label(name: &str) -> Label {
-        Label { name: name.to_owned(), taxonomy: "web".to_owned() }
+        Label { name: name.to_owned(), taxonomy: "web".to_owned(), target: String::new() }
     }
 
     fn config(label: &str, required: bool) -> checked::Mark {

@@ -27,7 +27,11 @@ const UDP: u8 = 17;
 const MASK: u32 = 0xff00_0000;
 
 fn labels(classes: u16) -> Vec<Label> {
-    let label = |class| Label { name: format!("class {class}"), taxonomy: "none".to_owned() };
+    let label = |class| Label {
+        name: format!("class {class}"),
+        taxonomy: "none".to_owned(),
+        target: String::new(),
+    };
     (0..classes).map(label).collect()
 }
 

@@ -24,7 +24,11 @@ fn example(name: &str) -> String {
 fn writer(lab: &Lab) -> (ConnectionWriter, Vec<String>) {
     let config = config::Config::load(None, &[BIG.to_owned()]).unwrap();
     let classes: Vec<_> = config.mark.class.iter().map(|entry| entry.label.clone()).collect();
-    let label = |name: &String| Label { name: name.clone(), taxonomy: "none".to_owned() };
+    let label = |name: &String| Label {
+        name: name.clone(),
+        taxonomy: "none".to_owned(),
+        target: String::new(),
+    };
     let labels: Vec<Label> = classes.iter().map(label).collect();
     let marks = ClassMarks::new(&config.mark, &labels).unwrap();
     let start = || start_writer(&marks, config.mark.queue).unwrap();
