@@ -334,8 +334,8 @@ fn the_shaper_refuses_what_it_does_not_know() {
     assert_down(&lab);
 }
 
-/// `examples/bulk-last`, for two short hours: the counter puts downloads last, behind calls. How long
-/// those wait is for a machine that is not busy.
+/// `examples/bulk-last`, for two short hours: the counter puts downloads last, behind calls. How
+/// long calls wait is not checked, because a busy machine decides it.
 #[test]
 fn the_example_of_bulk_shapes_and_measures() {
     // It has a lab of its own.
