@@ -107,10 +107,10 @@ fn without_a_device_series_are_shed_and_packets_go_on() {
 
 /// A long replay of the demo with `other` coming in at this interval: its records, without what may
 /// differ from run to run, and the summary.
-fn swapped(model: &Path, other: Option<(&Path, &str)>) -> (Vec<String>, Value) {
+fn swapped(model: &Path, loops: &str, other: Option<(&Path, &str)>) -> (Vec<String>, Value) {
     let dir = tempfile::tempdir().expect("a folder");
     let flows = dir.path().join("flows.jsonl");
-    let mut command = common::fenxi(["replay", "--json", "--loop", "200", "--flows"]);
+    let mut command = common::fenxi(["replay", "--json", "--loop", loops, "--flows"]);
     command.arg(&flows).arg("--model").arg(model).arg(common::demo());
     command.args(["--set", "flow.max_flows=65536", "--set", "pipeline.layout=1:2:2"]);
     if let Some((other, every_ms)) = other {
@@ -127,12 +127,14 @@ fn swapped(model: &Path, other: Option<(&Path, &str)>) -> (Vec<String>, Value) {
 
 /// The same model again and again: nothing is lost, and no label is another one. A flow of several
 /// depths gets no further answer two swaps after its first, so these are further apart than such a
-/// flow's packets, which pass in some ten milliseconds.
+/// flow's packets, which pass in some ten milliseconds, and than a busy machine lets them wait.
 #[test]
 fn an_exchange_of_the_model_loses_nothing() {
-    for (model, every_ms) in [(common::bundle(), "1"), (common::shipped_bundle(), "300")] {
-        let (expected, unswapped) = swapped(&model, None);
-        let (records, summary) = swapped(&model, Some((&model, every_ms)));
+    for (model, loops, every_ms) in
+        [(common::bundle(), "200", "1"), (common::shipped_bundle(), "500", "1000")]
+    {
+        let (expected, unswapped) = swapped(&model, loops, None);
+        let (records, summary) = swapped(&model, loops, Some((&model, every_ms)));
         assert!(summary["swaps"]["done"].as_u64() > Some(0), "{summary}");
         assert_eq!(summary["swaps"]["refused"], 0, "{summary}");
         assert!(records == expected, "records differ");
@@ -170,14 +172,14 @@ fn a_model_that_does_not_fit_is_refused_under_way() {
     changed_bundle(&other_hash, "sha256 = \"", "sha256 = \"0");
     let trained_midstream = common::trained_midstream(&common::bundle(), dir.path());
     let nowhere = dir.path().join("nowhere");
-    let (expected, _) = swapped(&common::bundle(), None);
+    let (expected, _) = swapped(&common::bundle(), "200", None);
     for (bundle, reason) in [
         (&other_label, "the labels are"),
         (&other_hash, "sha256"),
         (&trained_midstream, "midstream is true"),
         (&nowhere, "nowhere"),
     ] {
-        let (records, summary) = swapped(&common::bundle(), Some((bundle, "1")));
+        let (records, summary) = swapped(&common::bundle(), "200", Some((bundle, "1")));
         let swaps = &summary["swaps"];
         assert_eq!(swaps["done"], 0, "{swaps}");
         assert!(swaps["refused"].as_u64() > Some(0), "{swaps}");

@@ -175,7 +175,8 @@ fn a_model_that_does_not_end_is_refused_and_the_next_is_taken() {
     let endless = endless_bundle(world.dir.path(), Endless::Always);
     world.configure(&within(600.0));
     let live = world.start(&[]);
-    world.configure(&within(3.0));
+    // The trial of a model has four fifths of this, and its helper all of it.
+    world.configure(&within(15.0));
     live.ctl(&["reload"]).expect_code(0);
     let refused = live.ctl(&["model", "load", endless.to_str().unwrap()]);
     let refused = refused.expect_code(78).stderr;

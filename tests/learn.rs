@@ -7,8 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
@@ -61,8 +63,26 @@ fn frame(stream: &mut UnixStream) -> Option<Value> {
 }
 
 /// Reads to the end.
-fn read(mut stream: UnixStream) -> JoinHandle<Vec<Value>> {
-    std::thread::spawn(move || std::iter::from_fn(|| frame(&mut stream)).collect())
+fn read(stream: UnixStream) -> JoinHandle<Vec<Value>> {
+    read_noting(stream, &Arc::default())
+}
+
+fn is_empty(frame: &Value) -> bool {
+    frame["samples"].as_array().unwrap().is_empty()
+}
+
+/// Reads to the end; notes the time of the last frame that had no samples.
+fn read_noting(mut stream: UnixStream, emptied_us: &Arc<AtomicI64>) -> JoinHandle<Vec<Value>> {
+    let emptied_us = emptied_us.clone();
+    std::thread::spawn(move || {
+        let frames = std::iter::from_fn(|| frame(&mut stream));
+        let noted = frames.inspect(|frame| {
+            if is_empty(frame) {
+                emptied_us.store(frame["time_us"].as_i64().unwrap(), Ordering::Relaxed);
+            }
+        });
+        noted.collect()
+    })
 }
 
 fn samples(frames: &[Value]) -> impl Iterator<Item = &Value> {
@@ -77,6 +97,7 @@ fn replay(dir: &Path, share: f64) -> (Vec<Value>, Vec<Value>) {
     let keys = [
         format!("learn.socket={}", socket.display()),
         format!("learn.share={share}"),
+        "learn.every_ms=100".to_owned(),
         "flow.max_flows=16384".to_owned(),
         "pipeline.layout=1:0:0".to_owned(),
     ];
@@ -87,8 +108,9 @@ fn replay(dir: &Path, share: f64) -> (Vec<Value>, Vec<Value>) {
     // It opens the socket once it knows what it reads; no flow is over by then.
     let (header, others) = capture.split_at(1024);
     stdin.write_all(header).unwrap();
-    let reading = read(connect(&socket));
-    std::thread::sleep(Duration::from_millis(100));
+    let mut stream = connect(&socket);
+    assert!(is_empty(&frame(&mut stream).unwrap()));
+    let reading = read(stream);
     stdin.write_all(others).unwrap();
     drop(stdin);
     assert!(fenxi.wait_with_output().unwrap().status.success());
@@ -163,9 +185,10 @@ fn readers(live: &Live, number: f64) {
     live.wait_for("readers", is_so);
 }
 
+/// So slowly that the queue of samples, up to five a flow, holds more than a second of them.
 fn generate(lab: &Lab, flows: u32) {
     let mut command = generate_on(lab, "host");
-    command.args(["--interface", "a", "--json", "--flows-per-s", "3000", "--pps", "20000"]);
+    command.args(["--interface", "a", "--json", "--flows-per-s", "600", "--pps", "20000"]);
     command.args(["--flows", &flows.to_string()]);
     common::run(command).expect_code(0);
 }
@@ -200,17 +223,18 @@ fn a_reader_that_hangs_loses_frames_and_others_and_fenxi_go_on() {
     let live = start(&lab, &socket);
     let mode = fs::metadata(&socket).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o660);
-    let reading = read(connect(&socket));
+    let emptied_us = [(); 2].map(|()| Arc::<AtomicI64>::default());
+    let reading = read_noting(connect(&socket), &emptied_us[0]);
     let hung = connect(&socket);
     readers(&live, 2.0);
     let lost = |live: &Live| count(live, "fenxi_learn_samples_total", "outcome=\"lost\"");
     let began = Instant::now();
     while lost(&live) == 0.0 {
         assert!(began.elapsed() < 3 * PATIENCE, "no reader is too slow");
-        generate(&lab, 6000);
+        generate(&lab, 1200);
     }
     // It reads at last, and is told.
-    let late = read(hung);
+    let late = read_noting(hung, &emptied_us[1]);
     generate(&lab, 500);
     // Four may read, and nobody may talk.
     let mut talking = connect(&socket);
@@ -226,7 +250,11 @@ fn a_reader_that_hangs_loses_frames_and_others_and_fenxi_go_on() {
     drop(killed);
     readers(&live, 2.0);
     live.wait_for("all flows are over", |live| live.metric_sum("fenxi_flow_table_entries") == 0.0);
-    std::thread::sleep(Duration::from_millis(300));
+    // The end of a run does not wait long for readers.
+    let over = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64;
+    live.wait_for("both have read all", |_| {
+        emptied_us.iter().all(|emptied_us| emptied_us.load(Ordering::Relaxed) > over)
+    });
     let held = count(&live, "fenxi_learn_samples_total", "outcome=\"held\"");
     let dropped = count(&live, "fenxi_learn_samples_total", "outcome=\"dropped\"");
     assert!(held > 0.0 && dropped == 0.0, "{held} {dropped}");
@@ -236,7 +264,6 @@ fn a_reader_that_hangs_loses_frames_and_others_and_fenxi_go_on() {
     let told = |frames: &[Value]| frames.iter().filter_map(|it| it["dropped"].as_u64()).sum();
     let (all, of_late): (u64, u64) = (told(&frames), told(&late));
     assert!(all == 0 && of_late > 0, "{all} {of_late}");
-    let is_empty = |frame: &Value| frame["samples"].as_array().unwrap().is_empty();
     assert!(frames.iter().any(is_empty), "it says that it lives");
     assert_eq!(samples(&frames).count() as u64, samples(&late).count() as u64 + of_late);
 }

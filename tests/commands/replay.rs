@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -292,4 +293,18 @@ fn the_summary_says_how_often_the_cache_hit_and_erred() {
         .map(|(number, _)| number.parse().expect("a number"))
         .collect();
     assert!(matches!(percents[..], [hit, wrong] if hit > 0.0 && wrong > 0.0), "{line}");
+}
+
+/// A service has its socket for itself, and what it learns from is not a capture.
+#[test]
+fn the_socket_of_samples_is_not_taken_from_a_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let [config, socket] = ["fenxi.toml", "learn.sock"].map(|name| dir.path().join(name));
+    fs::write(&config, format!("[learn]\nsocket = \"{}\"\n", socket.display())).unwrap();
+    let _service = UnixListener::bind(&socket).unwrap();
+    replayed(&["--config".as_ref(), config.as_path(), &demo()]);
+    let named = format!("learn.socket={}", socket.display());
+    let mut command = fenxi_asking_once(["replay", "--set", &named]);
+    command.arg(demo()).args(SIMULATED);
+    run(command).expect_code(69);
 }

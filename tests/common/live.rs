@@ -23,8 +23,6 @@ use super::{Finished, fenxi, fenxi_lab, root};
 
 /// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long its log may take to be read, once it is ready.
-const LOG_WITHIN: Duration = Duration::from_secs(1);
 
 /// A ring of the default size holds 0.26 s, and a busy machine may let the one who reads it wait
 /// longer. A test of lost packets has a smaller one of its own.
@@ -64,6 +62,8 @@ pub struct Live {
     store: Store,
     /// What it has written to standard error so far.
     stderr: Arc<Mutex<String>>,
+    /// Whether that tells when it is ready: not at level error, nor where the log may go elsewhere.
+    tells_ready: bool,
     reader: Option<JoinHandle<()>>,
 }
 
@@ -119,7 +119,9 @@ impl Live {
                 *text.lock().unwrap() += &(line + "\n");
             }
         });
-        Live { dir, child: Some(child), manager, store, stderr, reader: Some(reader) }
+        let is_quiet = |arg: &&str| *arg == "log.level=error" || arg.starts_with("log.to=");
+        let tells_ready = !args.iter().any(is_quiet);
+        Live { dir, child: Some(child), manager, store, stderr, tells_ready, reader: Some(reader) }
     }
 
     /// Waits until it says so, and what it logged before has been read.
@@ -128,9 +130,10 @@ impl Live {
             Ok(told) => assert!(told.starts_with("READY=1"), "{told}"),
             Err(error) => panic!("not ready: {error}: {}", self.stderr.lock().unwrap()),
         }
-        // The log comes by a pipe of its own. At level error there is no such line.
+        // The log comes by a pipe of its own.
         let began = Instant::now();
-        while self.said("ready: ") == 0 && began.elapsed() < LOG_WITHIN {
+        while self.tells_ready && self.said("ready: ") == 0 {
+            assert!(began.elapsed() < PATIENCE, "{}", self.stderr.lock().unwrap());
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -6,6 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
 
@@ -43,7 +45,7 @@ fn python(socket: &Path, to: &Path) -> Child {
     let script = "import socket, sys
 s = socket.socket(socket.AF_UNIX)
 s.connect(sys.argv[1])
-with open(sys.argv[2], 'wb') as out:
+with open(sys.argv[2], 'wb', 0) as out:
     while chunk := s.recv(65536):
         out.write(chunk)
 ";
@@ -93,14 +95,34 @@ fn readers_get_what_the_file_has_while_one_stalls_and_one_talks() {
     readers(&live, 4.0);
     live.wait_for("one is too slow", |live| lines(live, "lost") > 0.0);
     // It reads at last, and is told.
+    let told = Arc::new(AtomicU64::new(0));
+    let so_far = told.clone();
     let reading = std::thread::spawn(move || {
         let lines = BufReader::new(stalled).lines().map_while(Result::ok);
-        lines.map(|line| serde_json::from_str(&line).unwrap()).collect::<Vec<Value>>()
+        let read = lines.map(|line| {
+            let record: Value = serde_json::from_str(&line).unwrap();
+            so_far.fetch_add(record["records"].as_u64().unwrap_or(1), Ordering::Relaxed);
+            record
+        });
+        read.collect::<Vec<Value>>()
     });
+    // What it may be behind has room then: the kernel holds less than these for it.
+    live.wait_for("it reads", |_| told.load(Ordering::Relaxed) > 1000);
     generate(&lab, 500, 200);
     flows_are_over(&live);
     drop(talking);
     readers(&live, 3.0);
+    // The end of a run does not wait long for readers.
+    live.wait_for("all have read what is written", |live| {
+        let written = fs::read_to_string(&file).unwrap();
+        let flows = written.lines().filter(|line| line.contains("\"type\":\"flow\"")).count();
+        let is_copied = |copy: &PathBuf| {
+            fs::metadata(copy).is_ok_and(|copy| copy.len() == written.len() as u64)
+        };
+        flows as f64 == live.metric_sum("fenxi_flows_ended_total")
+            && copies.iter().all(is_copied)
+            && told.load(Ordering::Relaxed) == written.lines().count() as u64
+    });
     live.terminate(0);
     let ended = programs.iter_mut().all(|it| it.wait().unwrap().success());
     assert!(ended && !socket.exists());

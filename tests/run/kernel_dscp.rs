@@ -76,3 +76,15 @@ fn packets_of_labelled_flows_leave_with_the_dscp_of_their_label() {
         assert_eq!(classes[&name], wanted, "{record}");
     }
 }
+
+/// Also where it writes no marks, as for connections of a zone.
+#[test]
+fn rules_are_refused_while_the_kernel_tags_by_labels() {
+    let Some(lab) = Lab::routed("kernel-dscp-rules", false, &[]) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["--set", "tag.in_kernel=true", "--set", "mark.zone=7"];
+    let live = start_kernel(&lab, "in", SMALL, &dir.path().join("records"), &args);
+    let rule = live.ctl(&["policy", "add", "destination_port = 53, dscp = \"AF11\""]);
+    assert!(rule.stderr.contains("the kernel marks and tags by labels alone"), "{rule:?}");
+    live.terminate(0);
+}

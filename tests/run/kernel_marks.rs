@@ -284,7 +284,7 @@ fn a_mark_of_somebody_else_stays_unless_it_is_to_be_overwritten() {
         let overwrite = format!("mark.overwrite={overwrites}");
         let live = start_kernel(&lab, "in", SMALL, &path, &["--set", &overwrite]);
         let rule = live.ctl(&["policy", "add", "destination_port = 53, mark = 0x1000000"]);
-        assert!(rule.stderr.contains("the kernel marks connections by labels alone"), "{rule:?}");
+        assert!(rule.stderr.contains("the kernel marks and tags by labels alone"), "{rule:?}");
         let flows = talk_of_all(&lab);
         wait_for_labels(&live, flows.len());
         let [written, kept] = ["written", "kept"].map(|outcome| outcomes(&live, outcome));

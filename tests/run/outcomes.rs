@@ -76,7 +76,7 @@ fn rules_match_labels_of_connections_and_members_of_sets() {
                 && with(live, "fenxi_nftset_elements_total", "other_family") == 1.0
         });
         let set = || lab.run("router", "nft list set inet act clients");
-        assert!(set().contains("10.77.1.2 timeout 1m expires 59s"), "{}", set());
+        assert!(set().contains("10.77.1.2 timeout 1m expires 5"), "{}", set());
         let before = ["labelled", "member"].map(|name| counter(&lab, name));
         for [near, far] in &connections {
             talk([near, far], 3);

@@ -18,6 +18,7 @@ use crate::sinks::records::{Lines, Names, start_replay};
 use crate::sinks::{self, ReplayStart, WritingThread};
 use crate::summary::Summary;
 use config::layout::Layout;
+use config::origin::Origin;
 use config::when::{Term, shortened};
 use config::{Config, Sources};
 use dataplane::bundle::find_bundle;
@@ -35,10 +36,17 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     }
     let sets: Vec<String> = args.config.sets.iter().cloned().chain(args.output.sets()).collect();
     let sources = sinks::known(Sources::named(args.config.config.as_deref(), &sets));
-    let mut config = sources.load()?.replayed().config;
-    // The configuration may be a live run's, whose collector must not get a capture's records.
+    let loaded = sources.load()?.replayed();
+    let keys = loaded.effective().config;
+    let is_asked = |key: &str| keys.iter().any(|it| it.key == key && it.origin == Origin::Set);
+    let mut config = loaded.config;
+    // The configuration may be a live run's, whose collector must not get a capture's records, and
+    // whose tuner must not learn from it.
     if args.output.ipfix.is_none() {
         config.reset("ipfix.to");
+    }
+    if !is_asked("learn.socket") {
+        config.learn.socket = None;
     }
     let outcome = replay::run(&config, args)?;
     if let Some(query) = &args.explain {

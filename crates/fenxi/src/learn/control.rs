@@ -141,7 +141,9 @@ impl SinkControl for LearnControl {
     }
 
     fn finish(&self, _: Instant) -> Result<(), Failure> {
-        let finished = self.thread.finish();
+        // Samples for which there is no time are lost, and the run has not failed. A panic of the
+        // thread has been reported by its hook.
+        let _ = self.thread.finish();
         if let Some((broadcaster, _)) = &self.readers {
             broadcaster.finish(READ_WITHIN);
         }
@@ -149,11 +151,11 @@ impl SinkControl for LearnControl {
         if let Some(topic) = &self.topic {
             topic.finish(READ_WITHIN);
         }
-        finished
+        Ok(())
     }
 }
 
-/// The data path's end: hands over samples.
+/// The data path's end: hands over samples, for whose room nothing waits when the run ends.
 struct SampleSender(RecordSender);
 
 impl Sink for SampleSender {
@@ -161,10 +163,6 @@ impl Sink for SampleSender {
         if let Record::Sample(_) = record {
             self.0.send(record.clone());
         }
-    }
-
-    fn drain(&mut self) {
-        self.0.drain();
     }
 }
 
@@ -288,5 +286,38 @@ fn report(readers: broadcast::Counts, topic: TopicCounts, dropped: u64, held: u6
             Lost::new("samples for Kafka are lost; see the brokers", topic.lost()),
         ],
         ..Report::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::learn::frame::tests::sample;
+
+    /// The queue is full, and its thread does not come to it.
+    #[test]
+    fn samples_that_are_lost_at_the_end_are_no_failure() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = broadcast::bind("learn.socket", Some(&dir.path().join("learn.sock")));
+        let readers = serve("learn.socket", &socket.unwrap().unwrap(), PROTOCOL).unwrap();
+        let (goes_on, waits) = crossbeam_channel::bounded::<()>(0);
+        let work = move |samples: &Receiver<Queued>| {
+            let _ = waits.recv();
+            samples.iter().for_each(drop);
+            Ok(())
+        };
+        let run = RunKind::Live(Arc::new(Drain::new(Duration::ZERO)));
+        let name = ("learn", "learn.socket");
+        let thread = WritingThread::start(name, 1, run, Arc::default(), work).unwrap();
+        let control = LearnControl { thread, readers, held: Arc::default() };
+        let mut worker = control.worker_half().unwrap();
+        worker.drain();
+        (0..3).for_each(|_| worker.record(&Record::Sample(Box::new(sample()))));
+        drop(worker);
+        assert_eq!(control.finish(Instant::now()), Ok(()));
+        assert_eq!(control.thread.counts.dropped(), 2);
+        drop(goes_on);
     }
 }

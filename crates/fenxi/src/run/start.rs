@@ -14,7 +14,7 @@ use dataplane::state::SharedState;
 use dataplane::swap::Swapper;
 use dataplane::swap::helpers::Helpers;
 use dataplane::tasks::OpenTask;
-use packetio::KernelEditions;
+use packetio::{KernelEditions, KernelLabels};
 use recording::Recorder;
 use tokio::runtime::Runtime;
 
@@ -125,7 +125,8 @@ impl Opened {
         let have_rules = rules.at_start().is_some();
         let kernel = self.kernel.filter(|_| labels_in_kernel);
         let mut workers = Workers::new(settings, have_rules, config.flow.max_flows);
-        workers.kernel_marks = kernel.as_ref().is_some_and(|it| it.first().marks.is_some());
+        let acts = |it: &KernelLabels| it.marks.is_some() || !it.dscp.is_empty();
+        workers.kernel_acts = kernel.as_ref().is_some_and(|it| acts(it.first()));
         let run_ended = helpers.run_ended().clone();
         let rules = RunningRules::new(rules, workers, state.clone(), run_ended);
         let rules = SharedRules::new(rules);

@@ -25,10 +25,17 @@ use crate::series::{Asked, SeriesStore};
 struct Kept {
     /// Bytes of its reports so far.
     reported: u64,
-    /// Live, what the first depth answered, if a deeper depth's label has taken its place.
+    /// Live, what the first depth answered, if it did and a deeper depth's label has taken its
+    /// place.
     first: [u16; 3],
-    is_replaced: u16,
+    /// Whether it has: [`STAYED`], [`ANSWERED`] or [`UNANSWERED`].
+    replaced: u16,
 }
+
+const STAYED: u16 = 0;
+const ANSWERED: u16 = 1;
+/// The first depth had no answer: its series was shed, or its batch failed.
+const UNANSWERED: u16 = 2;
 
 /// Bytes that a flow takes.
 pub(crate) const SAMPLE_BYTES: usize = size_of::<Kept>();
@@ -54,7 +61,7 @@ impl Samples {
     }
 
     pub fn begin(&mut self, index: u32) {
-        self.kept[index as usize] = Kept { reported: 0, first: [0; 3], is_replaced: 0 };
+        self.kept[index as usize] = Kept { reported: 0, first: [0; 3], replaced: STAYED };
     }
 
     /// The flow was reported with these counts.
@@ -66,9 +73,10 @@ impl Samples {
     /// A deeper depth's label has taken the place of this one, which was the first depth's.
     pub fn replaced(&mut self, index: u32, before: Label) {
         let kept = &mut self.kept[index as usize];
-        if let Some(SampleAnswer { class, confidence, model }) = answer(before) {
-            (kept.first, kept.is_replaced) = ([class, confidence, model], 1);
-        }
+        (kept.first, kept.replaced) = match answer(before) {
+            Some(it) => ([it.class, it.confidence, it.model], ANSWERED),
+            None => ([0; 3], UNANSWERED),
+        };
     }
 }
 
@@ -104,11 +112,12 @@ impl Labels {
             asked_after_us: asked_us.saturating_sub(cold.first_us).max(0) as u64,
             bytes_so_far: bytes.saturating_sub(came.bytes),
             series: Series::default(),
-            answer: match kept.is_replaced {
-                1 if depth == DepthId::FIRST => {
+            answer: match kept.replaced {
+                ANSWERED if depth == DepthId::FIRST => {
                     let [class, confidence, model] = kept.first;
                     Some(SampleAnswer { class, confidence, model })
                 }
+                UNANSWERED if depth == DepthId::FIRST => None,
                 _ => answer(flows.entries.word(depth, index).read().1),
             },
             came,

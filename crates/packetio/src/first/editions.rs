@@ -93,7 +93,10 @@ impl KernelEditions {
         let fixed = [
             (ks(first) == ks(next), "the depths"),
             (first.elements == next.elements, "how many packets it collects"),
-            (first.reports_at_once == next.reports_at_once, "when it reports them"),
+            (
+                first.reports_at_once == next.reports_at_once,
+                "when it reports them, and policy.rules or another task came or went",
+            ),
             (first.ports == next.ports, "the labels of ports"),
             (first.is_ports_first == next.is_ports_first, "when ports name flows"),
             (first.marks.is_some() == next.marks.is_some(), "whether there are marks"),

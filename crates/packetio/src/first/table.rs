@@ -179,6 +179,17 @@ impl Table {
         (is_whole && from < written).then(|| (&series[number], state, [from, written]))
     }
 
+    /// Elements of all workers that are in no record.
+    #[cfg(test)]
+    pub fn elements_kept(&self) -> u64 {
+        let kept = self.entries().iter().enumerate().map(|(number, entry)| {
+            let version = entry.version.load(Ordering::Acquire);
+            let unreported = self.unreported(number, version);
+            unreported.map_or(0, |(_, _, [from, to])| u64::from(to - from))
+        });
+        kept.sum()
+    }
+
     /// Whether an entry of a worker has elements that are in no record.
     pub fn has_unreported(&self, worker: u32, number: usize, version: u32) -> bool {
         self.unreported(worker as usize * self.len() + number, version).is_some()

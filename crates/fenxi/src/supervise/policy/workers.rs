@@ -17,8 +17,8 @@ pub struct Workers {
     max_flows: usize,
     /// Whether they have had rules.
     pub have_rules: bool,
-    /// The kernel's program marks connections, and knows no rules.
-    pub kernel_marks: bool,
+    /// The kernel's program marks connections or writes DSCPs, and knows no rules.
+    pub kernel_acts: bool,
     /// Time of the last change of the rules.
     changed: Instant,
 }
@@ -27,13 +27,13 @@ impl Workers {
     /// Workers whose tables hold `max_flows` each.
     pub fn new(workers: Vec<SettingsSender>, have_rules: bool, max_flows: usize) -> Workers {
         let changed = Instant::now();
-        Workers { workers, max_flows, have_rules, kernel_marks: false, changed }
+        Workers { workers, max_flows, have_rules, kernel_acts: false, changed }
     }
 
     /// Gives all workers new settings and rules, waits until they use them, and drops the old ones.
     ///
     /// # Errors
-    /// The run ends; no memory for the first rules; or the kernel would mark against them.
+    /// The run ends; no memory for the first rules; or the kernel would act against them.
     pub fn update(
         &mut self,
         settings: Option<&flowmgr::Settings>,
@@ -43,9 +43,9 @@ impl Workers {
         if settings.is_none() && rules.is_none() {
             return Ok(());
         }
-        if rules.is_some() && !self.have_rules && self.kernel_marks {
-            let why = "the kernel marks connections by labels alone (io.capture = \"kernel\"); \
-                name the rules in policy.rules, and restart fenxi"
+        if rules.is_some() && !self.have_rules && self.kernel_acts {
+            let why = "the kernel marks and tags by labels alone (io.capture = \"kernel\"); \
+                name the rules in policy.rules, without tag.in_kernel, and restart fenxi"
                 .to_owned();
             return Err(Error::Config(why).into());
         }

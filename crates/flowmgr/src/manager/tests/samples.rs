@@ -139,3 +139,17 @@ fn what_came_is_known_without_a_target() {
     let came: Vec<u64> = end(&mut bench).iter().map(|it| it.came.bytes).collect();
     assert_eq!(came, [80, 0]);
 }
+
+/// Live, the deeper depth's label takes the place of the first depth's, but not in its sample.
+#[test]
+fn a_first_depth_without_an_answer_does_not_get_the_deeper_one() {
+    let mut bench = Bench::new(sampling(Effect::Arrival));
+    send(&mut bench, 0..2, false);
+    answer(&mut bench, [Label::Unlabelled, band(1, 60_000)]);
+    send(&mut bench, 2..4, false);
+    answer(&mut bench, [Label::Unlabelled, band(1, 60_000)]);
+    bench.settle();
+    send(&mut bench, 4..9, true);
+    let answers: Vec<_> = end(&mut bench).iter().map(|it| it.answer).collect();
+    assert_eq!(answers, [None, said(1, 60_000)]);
+}

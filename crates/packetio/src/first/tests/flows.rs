@@ -7,6 +7,10 @@ use super::{Bench, SOON, first, namespace, now_us};
 use crate::rx::Notice;
 use crate::settings::FirstPackets;
 
+/// A flow is forgotten behind a silence. No machine is so slow that one comes by itself.
+const FORGET: Duration = Duration::from_secs(4);
+const SILENCE: Duration = Duration::from_millis(4200);
+
 #[test]
 fn the_first_packets_come_up_in_order_and_the_others_are_counted_by_direction() {
     let test = "the_first_packets_come_up_in_order_and_the_others_are_counted_by_direction";
@@ -236,21 +240,17 @@ fn a_flow_that_was_silent_for_long_begins_anew() {
         return;
     };
     netns.inside(|| {
-        let mut bench = Bench::new(FirstPackets {
-            data_packets: 2,
-            forget: Duration::from_secs(1),
-            ..first(3)
-        });
+        let mut bench = Bench::new(FirstPackets { data_packets: 2, forget: FORGET, ..first(3) });
         let enough = bench.ports[0].enough.clone().unwrap();
         let packet = tcp(v4(1, 7), v4(2, 9), ACK, 10);
         for _ in 0..3 {
             assert_eq!(bench.up_of([packet; 5]), 3);
-            std::thread::sleep(Duration::from_millis(1200));
+            std::thread::sleep(SILENCE);
         }
         assert_eq!(bench.up_of([packet; 1]), 1);
         enough.note(6, [packet.from, packet.to]);
         assert_eq!(bench.up_of([packet; 1]), 0);
-        std::thread::sleep(Duration::from_millis(1200));
+        std::thread::sleep(SILENCE);
         assert_eq!(bench.up_of([packet; 5]), 3, "nobody has enough of it yet");
     });
 }
@@ -264,11 +264,11 @@ fn counts_from_before_a_long_silence_do_not_come_behind_it() {
     };
     netns.inside(|| {
         for max in [64, 1] {
-            let mut bench = Bench::new(FirstPackets { forget: Duration::from_secs(1), ..first(3) });
+            let mut bench = Bench::new(FirstPackets { forget: FORGET, ..first(3) });
             let packet = udp(v4(1, 7), v4(2, 9), 10);
             assert_eq!(bench.up_of([packet; 10]), 3);
             assert_eq!(bench.packets_counted(&packet), [7, 0]);
-            std::thread::sleep(Duration::from_millis(1200));
+            std::thread::sleep(SILENCE);
             bench.send([packet; 5]);
             bench.arrived();
             let mut has_begun = false;

@@ -79,9 +79,8 @@ fn elements_of_a_silent_flow_come_with_the_round_over_the_table() {
         let answer = Packet { payload: 500, ..query.back() };
         let before_us = now_us();
         bench.send([query, answer]);
-        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(bench.arrived().offered, 0, "the kernel keeps them");
         let sent_us = now_us();
-        assert!(bench.burst(0, 64).frames.is_empty());
         let up = up_in_time(&mut bench, 2);
         assert_eq!(lengths(&up), [88, 548]);
         for (up, sent) in up.frames.iter().zip([query, answer]) {
@@ -103,7 +102,8 @@ fn elements_come_at_once_where_somebody_waits_for_them() {
         let query = udp(v4(1, 4000), v4(2, 53), 40);
         for packet in [query, query.back()] {
             bench.send([packet]);
-            assert_eq!(lengths(&bench.burst(0, 64)), [68]);
+            // Nothing is read before it has come, so no round brings it.
+            assert_eq!(lengths(&bench.up()), [68]);
         }
     });
 }

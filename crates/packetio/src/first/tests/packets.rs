@@ -108,6 +108,10 @@ pub fn v4_header(ends: [[u8; 4]; 2], protocol: u8, fragment: u16, payload: usize
     bytes.extend(fragment.to_be_bytes());
     bytes.extend([64, protocol, 0, 0]);
     bytes.extend(ends.concat());
+    let (words, []) = bytes.as_chunks() else { unreachable!() };
+    let sum: u32 = words.iter().map(|it| u32::from(u16::from_be_bytes(*it))).sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    bytes[10..12].copy_from_slice(&sum.to_be_bytes());
     bytes
 }
 
