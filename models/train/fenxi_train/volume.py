@@ -231,7 +231,7 @@ def grown_in_time(asked, classes, count, size, seed):
     return grown(asked, classes, count, size, seed), temperatures, (loss, error)
 
 
-def fit(samples, size=forest.Size(leaf=3, features=0.4), shares=EDGES, edges=None, seed=1):
+def fit(samples, size=forest.Size(leaf=6, features=0.4), shares=EDGES, edges=None, seed=1):
     """A model of these samples."""
     edges = edges_of(samples, shares) if edges is None else np.asarray(edges, float)
     bands = bands_of(samples, edges)
