@@ -185,6 +185,8 @@ def parser():
                    help="learn from the newest samples only")
     p.add_argument("--no-servers", action="store_true",
                    help="leave out the memory of servers; the model then serves other networks, too")
+    p.add_argument("--no-times", action="store_true",
+                   help="leave out the times between packets, which differ between networks")
     p.add_argument("--trees", type=positive, default=20, help="trees of the forest (20)")
     p.add_argument("--leaf", type=positive, default=6, help="samples that a leaf of a tree needs (6)")
     p.add_argument("--seed", type=int, default=1)
@@ -369,7 +371,7 @@ def train_volume(args):
                        or list(args.blank) != sorted({0, *args.blank} - {0})):
         raise Refusal(f"--blank: give {len(volume.EDGES)} rising numbers of bytes, and --out", USAGE)
     out = args.out and bundle.new_folder(args.out)
-    input = volume.input_of(args.depths, not args.no_servers)
+    input = volume.input_of(args.depths, not args.no_servers, not args.no_times)
     samples = volume.blank(input, args.blank) if args.blank else volume.read(args.samples, input, args.newest)
     size = forest.Size(trees=args.trees, leaf=args.leaf, features=0.4)
     if args.evaluate:

@@ -83,10 +83,12 @@ class Model:
         return self.probabilities(samples) @ self.means
 
 
-def input_of(depths, local=True):
-    """What a model reads of a flow; without `local` nothing that is known of its server."""
+def input_of(depths, local=True, times=True):
+    """What a model reads of a flow; without `local` nothing that is known of its server, without
+    `times` no time between packets."""
+    features = ("signed_length", *(("inter_arrival_us",) if times else ()))
     context = inputs.CONTEXT + (servers.FEATURES if local else ())
-    return inputs.Input("data", depths, ("signed_length", "inter_arrival_us"), context)
+    return inputs.Input("data", depths, features, context)
 
 
 def read(paths, input, newest=None):

@@ -87,6 +87,12 @@ def test_without_servers_nothing_local_is_read(fenxi_train, table_of_samples, tm
     assert made["context"] == ["protocol", "server_port"]
 
 
+def test_without_times_only_lengths_are_read(fenxi_train, table_of_samples, tmp_path):
+    assert fenxi_train("volume", table_of_samples, "--out", tmp_path / "b", "--depths", "3,5", "--no-times")[0] == 0
+    made = bundle.read(tmp_path / "b")
+    assert made.manifest["features"] == ["signed_length"] and check.problems(made) == []
+
+
 def test_a_blank_model_without_servers_says_the_lowest_band_of_all(fenxi_train, table_of_samples, tmp_path):
     assert fenxi_train("volume", "--blank", "10000,100000,1000000", "--no-servers", "--out", tmp_path / "b")[0] == 0
     made = bundle.read(tmp_path / "b")
