@@ -160,13 +160,16 @@ def parser():
     p.add_argument("--edges", type=shares, default=None,
                    help="three shares of the flows at which bands begin (0.75,0.95,0.99)")
     p.add_argument("--blank", type=whole_numbers, default=None, metavar="BYTES,BYTES,BYTES",
-                   help="a model that knows nothing yet, with bands that begin at these bytes to come, for fenxi-tune to teach; no samples")
+                   help="the table of servers as a model, with bands that begin at these bytes to come, "
+                        "for fenxi-tune to start from; no samples")
     p.add_argument("--newest", type=positive, default=None, metavar="N",
                    help="learn from the newest samples only")
     p.add_argument("--no-servers", action="store_true",
                    help="leave out the memory of servers; the model then serves other networks, too")
+    p.add_argument("--no-times", action="store_true",
+                   help="leave out the times between packets, which differ between networks")
     p.add_argument("--trees", type=positive, default=20, help="trees of the forest (20)")
-    p.add_argument("--leaf", type=positive, default=3, help="samples that a leaf of a tree needs (3)")
+    p.add_argument("--leaf", type=positive, default=6, help="samples that a leaf of a tree needs (6)")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--marked", type=shares, default=(0.01, 0.02, 0.05),
                    help="with --evaluate: shares of the flows that are marked (0.01,0.02,0.05)")
@@ -349,7 +352,7 @@ def train_volume(args):
                        or list(args.blank) != sorted({0, *args.blank} - {0})):
         raise Refusal(f"--blank: give {len(volume.EDGES)} rising numbers of bytes, and --out", USAGE)
     out = args.out and bundle.new_folder(args.out)
-    input = volume.input_of(args.depths, not args.no_servers)
+    input = volume.input_of(args.depths, not args.no_servers, not args.no_times)
     samples = volume.blank(input, args.blank) if args.blank else volume.read(args.samples, input, args.newest)
     size = forest.Size(trees=args.trees, leaf=args.leaf, features=0.4)
     if args.evaluate:
@@ -358,7 +361,7 @@ def train_volume(args):
         return
     made = volume.fit(samples, size, shares_below, args.blank, args.seed)
     volume.write(out, args.name or out.name, args.model_version, samples, made)
-    of = "knows nothing yet" if args.blank else f"from {len(samples.counts):,} samples"
+    of = "knows no flow yet" if args.blank else f"from {len(samples.counts):,} samples"
     print(f"{out}: written, {of}; {made.forest.description}")
 
 

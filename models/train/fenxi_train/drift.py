@@ -8,7 +8,8 @@ in bursts, so it is larger by a factor, which is measured on the parts of the re
 Loss watches how wrong answers are, by Page-Hinkley: each mean loss of PART answers is a step, its
 distance above the reference less a tolerance; steps are summed, and the sum never falls below 0.
 Let t be the number for which the mean of exp(t * step) is 1: by chance the sum takes at least
-exp(t * bound) steps on average to pass a bound (Lorden 1971).
+exp(t * bound) steps on average to pass a bound (Lorden 1971), and RARER times as many on made-up
+traffic, because a sum goes past the bound by part of a step.
 
 Each detector's share of the knob, and the pace of the reference, give its bound.  After an alarm a
 detector takes a new reference, so a lasting change is told once.  A reference is one stretch of
@@ -23,7 +24,8 @@ CHECK, CHECKS = 200, 12  # flows of a check; checks of a reference
 BINS, SHARE_MIN = 8, 0.05  # at most, and the smallest share of a bin
 PART, PARTS = 25, 96  # answers of a step of the loss; steps of a reference
 TOLERANCE = 0.5  # of a step's standard deviation
-ERRORS = 2.0  # standard errors by which the reference's mean may be too low
+ERRORS = 1.0  # standard errors by which the reference's mean may be too low
+RARER = 2.5  # alarms than the least number of steps says
 TRUE_MIN = 1e-3  # probability of the true label, at least
 HOUR_US = 3_600_000_000
 
@@ -151,7 +153,8 @@ class Loss:
             top *= 2
         rate = brentq(grows, 1e-6, top) if grows(top) > 0 else top
         per_hour = PARTS / (max(now_us - self.began_us, 1) / HOUR_US)
-        self.bound = spread * math.log(max(self.hours * per_hour, 2)) * factor / rate
+        least = max(self.hours * per_hour / RARER, 2)
+        self.bound = spread * math.log(least) * factor / rate
 
 
 class Drift:

@@ -70,7 +70,7 @@ class Forest(Tuner):
     it anew.  The stability is the log loss on the newest fifth of the window of a forest of the
     others."""
 
-    def __init__(self, like, window=20_000, size=forest.Size(leaf=3, features=0.4), seed=1):
+    def __init__(self, like, window=20_000, size=forest.Size(leaf=6, features=0.4), seed=1):
         super().__init__(like)
         missing = [name for name in like.input.features if name not in LEARNABLE]
         if missing:

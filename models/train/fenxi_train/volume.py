@@ -18,6 +18,8 @@ to come.  A flow's rank is the mean of its bands' bytes, weighted by their proba
 
 import dataclasses
 import json
+import math
+import statistics
 
 import numpy as np
 
@@ -32,6 +34,7 @@ SAMPLES_MIN = 100
 LINE_MAX = 1 << 16
 NEWEST = 0.2  # share of the samples, the newest, on which temperatures are measured
 DRAWN = 0.5  # share of the samples that each tree sees: half the time, and scores no worse
+SCATTER = 2.5  # of log2 of what flows of a server weigh, as in 25,813 flows of five places
 HOUR_US = 3_600_000_000
 BYTES_MAX = 2**52
 
@@ -80,10 +83,12 @@ class Model:
         return self.probabilities(samples) @ self.means
 
 
-def input_of(depths, local=True):
-    """What a model reads of a flow; without `local` nothing that is known of its server."""
+def input_of(depths, local=True, times=True):
+    """What a model reads of a flow; without `local` nothing that is known of its server, without
+    `times` no time between packets."""
+    features = ("signed_length", *(("inter_arrival_us",) if times else ()))
     context = inputs.CONTEXT + (servers.FEATURES if local else ())
-    return inputs.Input("data", depths, ("signed_length", "inter_arrival_us"), context)
+    return inputs.Input("data", depths, features, context)
 
 
 def read(paths, input, newest=None):
@@ -113,15 +118,27 @@ def read(paths, input, newest=None):
 
 
 def blank(input, edges):
-    """Samples that look alike and are of all bands, most of the lowest: a model of them knows
-    nothing yet, and says the lowest."""
-    counts = np.repeat(input.depths, SAMPLES_MIN)
-    to_come = np.resize(np.array([0, *edges], float), len(counts))
-    zeros = np.zeros(len(counts), np.int64)
+    """Samples for a model that knows no flow yet.  It is the table of servers: flows weigh what the
+    memory of servers says on average, and scatter around it as measured ones do.  Without that
+    memory they look alike and are of all bands, most of the lowest, which the model then says."""
+    if "server_volume" in input.context:
+        normal = statistics.NormalDist(-(SCATTER**2) * math.log(2) / 2, SCATTER)  # mean weight 1
+        scatter = [normal.inv_cdf((i + 0.5) / SAMPLES_MIN) for i in range(SAMPLES_MIN)]
+        known, apart = np.meshgrid(np.arange(inputs.LOCAL_MAX + 1.0), scatter)
+        known, to_come = known.ravel(), 2 ** (known + apart).ravel()
+        weights = np.ones(len(known))
+    else:
+        known, to_come = np.zeros(SAMPLES_MIN), np.resize(np.array([0, *edges], float), SAMPLES_MIN)
+        weights = np.where(to_come == 0, 2.0, 1.0)
+    # Temperatures are measured on the last ones, which must be like the others.
+    order = np.random.default_rng(1).permutation(len(known))
+    known, to_come, weights = (np.tile(it[order], len(input.depths)) for it in (known, to_come, weights))
+    counts = np.repeat(input.depths, len(order))
     series = np.zeros((len(counts), len(input.features), input.k), np.float32)
-    context = np.zeros((len(counts), len(input.context)), np.float32)
-    weights = np.where(to_come == 0, 2.0, 1.0)
-    return Samples(input, series, context, counts, zeros, weights, to_come, zeros, zeros + 0.0)
+    columns = [known if name == "server_volume" else 0 * known for name in input.context]
+    context = np.array(columns, np.float32).T
+    zeros = np.zeros(len(counts), np.int64)
+    return Samples(input, series, context, counts, zeros, weights, to_come, zeros, known)
 
 
 def row(line, path, number, input):
@@ -216,7 +233,7 @@ def grown_in_time(asked, classes, count, size, seed):
     return grown(asked, classes, count, size, seed), temperatures, (loss, error)
 
 
-def fit(samples, size=forest.Size(leaf=3, features=0.4), shares=EDGES, edges=None, seed=1):
+def fit(samples, size=forest.Size(leaf=6, features=0.4), shares=EDGES, edges=None, seed=1):
     """A model of these samples."""
     edges = edges_of(samples, shares) if edges is None else np.asarray(edges, float)
     bands = bands_of(samples, edges)

@@ -24,9 +24,9 @@ def flows(rng, count, burst, moved=0.0):
     return made[:count]
 
 
-def alarms(found):
+def alarms(found, hours=HOURS):
     """The alarms of both detectors over these flows, each with the flow's number."""
-    shares, loss, made = drift.Shares(("port", "length"), HOURS), drift.Loss(HOURS), []
+    shares, loss, made = drift.Shares(("port", "length"), hours), drift.Loss(hours), []
     for number, (port, length, value) in enumerate(found):
         now = number * drift.HOUR_US // PER_HOUR
         made += [
@@ -50,7 +50,8 @@ def test_false_alarms_are_no_more_frequent_than_the_knob_says(burst):
 
 def test_a_change_is_seen_soon_and_told_once():
     rng = np.random.default_rng(5)
-    found = alarms(flows(rng, 10_000, 4) + flows(rng, 10_000, 4, moved=200))
+    # Ten hours of traffic: a knob of 20 would allow a false alarm.
+    found = alarms(flows(rng, 10_000, 4) + flows(rng, 10_000, 4, moved=200), 10 * HOURS)
     names = [name for _, name, *_ in found]
     assert "length" in names and "loss" in names and "port" not in names
     assert all(10_000 <= number < 11_000 for number, *_ in found), found
