@@ -35,16 +35,13 @@ pub const SLOTS_MAX: usize = 1024;
 pub struct Slots {
     socket: Socket,
     name: SetName,
+    slots: usize,
     /// The map's value of each server.
     servers: Vec<Vec<u8>>,
-    present: Vec<Slot>,
 }
 
-/// What the map has for a slot.
-type Slot = Option<Vec<u8>>;
-
 impl Slots {
-    /// Opens a socket in the calling thread's network namespace, and reads the map. Ports are
+    /// Opens a socket in the calling thread's network namespace, and gets the map. Ports are
     /// ignored if its values have none.
     ///
     /// # Errors
@@ -57,81 +54,55 @@ impl Slots {
         let is_v6 = servers.iter().any(SocketAddr::is_ipv6);
         let (socket, map) = find("map", name, || name.how_to_add_slots(slots, is_v6))?;
         let servers = map.servers(servers).map_err(unfit)?;
-        let mut opened = Slots { socket, name: name.clone(), servers, present: vec![None; slots] };
-        opened.read()?;
-        Ok(opened)
-    }
-
-    /// Reads the map again, which others may have changed.
-    ///
-    /// # Errors
-    /// The map is gone, or the kernel refuses.
-    pub fn read(&mut self) -> Result<(), StartError> {
-        let read = slots_of(&mut self.socket, &self.name, self.present.len());
-        for (slot, outcome) in self.present.iter_mut().zip(read) {
-            *slot = match outcome {
-                Reply::Found(value) => value,
-                // The map was there; if it is gone, adding to it fails.
-                Reply::NotFound => None,
-                outcome => return Err(refused(&self.name, outcome)),
-            };
-        }
-        Ok(())
+        Ok(Slots { socket, name: name.clone(), slots, servers })
     }
 
     /// Spreads the slots by these weights, one for each server: finite, at least 0, with a finite
-    /// sum above 0. Returns how many slots changed.
+    /// sum above 0. Begins with what the map has, which others may have changed. Returns how many
+    /// slots changed.
     ///
     /// # Errors
     /// The map is gone, or the kernel refuses; then no slot has changed.
     pub fn write(&mut self, weights: &[f64]) -> Result<usize, StartError> {
-        match self.transact(weights) {
-            // Others have changed the map since it was read.
-            Err(Reply::NotFound | Reply::Refused(EXISTS | BUSY)) => {
-                self.read()?;
-                self.transact(weights).map_err(|outcome| refused(&self.name, outcome))
-            }
-            done => done.map_err(|outcome| refused(&self.name, outcome)),
-        }
-    }
-
-    fn transact(&mut self, weights: &[f64]) -> Result<usize, Reply> {
-        let known = |slot: &Slot| {
-            let value = slot.as_ref()?;
-            let found = self.servers.iter().position(|server| server == value);
-            // Someone else's server counts as one that gets no slots.
-            Some(found.unwrap_or(self.servers.len()))
-        };
-        let present: Vec<Option<usize>> = self.present.iter().map(known).collect();
+        let present = self.read()?;
         let changes = apportion::changes(&present, weights);
         let added: Vec<SlotChange<'_>> = changes
             .iter()
             .map(|(slot, server)| (*slot as u32, Some(&self.servers[*server][..])))
             .collect();
-        let is_there = |(slot, _): &&SlotChange<'_>| self.present[*slot as usize].is_some();
-        let deleted: Vec<_> =
-            added.iter().filter(is_there).map(|(slot, _)| (*slot, None)).collect();
+        let is_there = |(slot, _): &&(usize, usize)| present[*slot].is_some();
+        let deleted = changes.iter().filter(is_there).map(|(slot, _)| (*slot as u32, None));
+        let deleted: Vec<SlotChange<'_>> = deleted.collect();
         let outcomes = change_slots(&mut self.socket, &self.name, &deleted, &added);
-        if let Some(failed) = outcomes.into_iter().find(|outcome| *outcome != Reply::Done) {
-            return Err(failed);
+        match outcomes.into_iter().find(|outcome| *outcome != Reply::Done) {
+            Some(failed) => Err(self.refused(failed)),
+            None => Ok(changes.len()),
         }
-        for (slot, server) in &changes {
-            self.present[*slot] = Some(self.servers[*server].clone());
+    }
+
+    /// The server of each slot; someone else's server has the number after the last.
+    fn read(&mut self) -> Result<Vec<Option<usize>>, StartError> {
+        let read = slots_of(&mut self.socket, &self.name, self.slots);
+        let server_of = |outcome| match outcome {
+            Reply::Found(value) => {
+                let known = self.servers.iter().position(|server| *server == value);
+                Ok(Some(known.unwrap_or(self.servers.len())))
+            }
+            // The map may be gone, too: then adding to it fails.
+            Reply::NotFound => Ok(None),
+            outcome => Err(self.refused(outcome)),
+        };
+        read.into_iter().map(server_of).collect()
+    }
+
+    fn refused<Found>(&self, outcome: Reply<Found>) -> StartError {
+        let name = &self.name;
+        if matches!(outcome, Reply::NotFound) {
+            return StartError::Unfit(format!("the map {name} is gone; load its ruleset again"));
         }
-        Ok(changes.len())
+        let kernel = |error: io::Error| {
+            StartError::Unfit(format!("the kernel refuses the slots of the map {name} ({error})"))
+        };
+        StartError::from_outcome(outcome, "writing slots of nftables maps", kernel)
     }
-}
-
-/// `EEXIST` and `EBUSY`: the slot has another value.
-const EXISTS: i32 = 17;
-const BUSY: i32 = 16;
-
-fn refused<Found>(name: &SetName, outcome: Reply<Found>) -> StartError {
-    if matches!(outcome, Reply::NotFound) {
-        return StartError::Unfit(format!("the map {name} is gone; load its ruleset again"));
-    }
-    let kernel = |error: io::Error| {
-        StartError::Unfit(format!("the kernel refuses the slots of the map {name} ({error})"))
-    };
-    StartError::from_outcome(outcome, "writing slots of nftables maps", kernel)
 }

@@ -63,26 +63,24 @@ impl Set {
     }
 }
 
-/// The values of slots 0 to `slots`; `None`: the map has none.
-pub(crate) fn slots_of(
-    socket: &mut Socket,
-    name: &SetName,
-    slots: usize,
-) -> Vec<Reply<Option<Vec<u8>>>> {
+/// The values of this many slots.
+pub(crate) fn slots_of(socket: &mut Socket, name: &SetName, slots: usize) -> Vec<Reply<Vec<u8>>> {
     let push = |out: &mut Vec<u8>, sequence, slot: &u32| {
         push_elements(out, &header(GET_ELEMENT, REQUEST, sequence, name), name, &[(*slot, None)]);
     };
-    let found = |answer: &Answer<'_>| (answer.kind == NEW_ELEMENT).then(|| value_in(answer));
     let (mut values, mut outcomes) = (Vec::with_capacity(slots), Vec::new());
     let slots: Vec<u32> = (0..slots as u32).collect();
     for batch in slots.chunks(BATCH) {
-        socket.exchange(batch, &mut outcomes, push, found);
+        socket.exchange(batch, &mut outcomes, push, value_in);
         values.append(&mut outcomes);
     }
     values
 }
 
 fn value_in(answer: &Answer<'_>) -> Option<Vec<u8>> {
+    if answer.kind != NEW_ELEMENT {
+        return None;
+    }
     let inside = |bytes, wanted| {
         attributes(bytes).find_map(|(kind, value)| (kind == wanted).then_some(value))
     };
