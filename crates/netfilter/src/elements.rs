@@ -9,7 +9,7 @@
 //! others are sent again.
 
 use crate::counts::Fate;
-use crate::nft_set::{self, Change, Element, Field, Key, SetName};
+use crate::nft_set::{self, Change, Element, Field, Key, Set, SetName};
 use crate::socket::{Reply, Socket};
 use crate::writer::{StartError, Tally, Update, settle};
 
@@ -35,21 +35,31 @@ pub struct Members {
 /// # Errors
 /// The capability is missing, or the set does not fit.
 pub fn open(members: &Members) -> Result<(Socket, Key), StartError> {
+    let name = &members.set;
+    let cure = || name.how_to_add(&Key::new(&members.fields, false).to_string());
+    let (socket, set) = find("set", name, cure)?;
+    let unfit = |why| StartError::Unfit(format!("the set {name} {why}"));
+    Ok((socket, set.fit(&members.fields).map_err(unfit)?))
+}
+
+/// Opens a socket in the calling thread's network namespace, and gets a set or a map (`what`);
+/// `cure` is the command that adds it.
+pub(crate) fn find(
+    what: &str,
+    name: &SetName,
+    cure: impl FnOnce() -> String,
+) -> Result<(Socket, Set), StartError> {
     let kernel = |error| StartError::Kernel {
         what: "elements of nftables sets",
         error,
         module: "nf_tables",
     };
     let mut socket = Socket::open().map_err(kernel)?;
-    let name = &members.set;
     match nft_set::get(&mut socket, name) {
-        Reply::Found(set) => {
-            let unfit = |why| StartError::Unfit(format!("the set {name} {why}"));
-            Ok((socket, set.fit(&members.fields).map_err(unfit)?))
-        }
+        Reply::Found(set) => Ok((socket, set)),
         Reply::NotFound => {
-            let cure = name.how_to_add(&Key::new(&members.fields, false).to_string());
-            Err(StartError::Unfit(format!("there is no set {name}; add it: {cure}")))
+            let cure = cure();
+            Err(StartError::Unfit(format!("there is no {what} {name}; add it: {cure}")))
         }
         outcome => {
             Err(StartError::from_outcome(outcome, "adding elements to nftables sets", kernel))

@@ -13,6 +13,9 @@ use crate::netlink::{
 use crate::socket::{Reply, Socket};
 
 mod key;
+mod map;
+
+pub(crate) use map::{SlotChange, change_slots, slots_of};
 
 pub use key::{Field, Key, Type};
 
@@ -32,11 +35,14 @@ const SET_NAME: u16 = 2;
 const SET_FLAGS: u16 = 3;
 const SET_KEY_TYPE: u16 = 4;
 const SET_KEY_LENGTH: u16 = 5;
+const SET_DATA_TYPE: u16 = 6;
+const SET_DATA_LENGTH: u16 = 7;
 /// `NFTA_SET_ELEM_LIST_*`; table and set have the numbers above.
 const LIST_ELEMENTS: u16 = 3;
 const LIST_ELEMENT: u16 = 1;
 /// `NFTA_SET_ELEM_*`.
 const ELEMENT_KEY: u16 = 1;
+const ELEMENT_DATA: u16 = 2;
 const ELEMENT_TIMEOUT: u16 = 4;
 const ELEMENT_EXPIRATION: u16 = 5;
 /// `NFTA_DATA_VALUE`.
@@ -65,6 +71,16 @@ impl SetName {
         format!(
             "nft 'add table {family} {table}; add set {family} {table} {set} \
              {{ type {of_type}; flags timeout; size 65536; }}'"
+        )
+    }
+
+    /// The command that adds a map with this many slots.
+    pub(crate) fn how_to_add_slots(&self, slots: usize, is_v6: bool) -> String {
+        let SetName { family: (family, _), table, set } = self;
+        let address = if is_v6 { "ip6 daddr" } else { "ip daddr" };
+        format!(
+            "nft 'add table {family} {table}; add map {family} {table} {set} \
+             {{ typeof numgen inc mod {slots} : {address}; }}'"
         )
     }
 }
@@ -102,6 +118,9 @@ pub struct Set {
     /// The types of its key, six bits each, the first in the highest bits.
     key_type: u32,
     key_length: u32,
+    /// Types of a map's values, as of the key.
+    data_type: u32,
+    data_length: u32,
 }
 
 impl Set {
@@ -119,6 +138,8 @@ impl Set {
                 SET_FLAGS => set.flags = number,
                 SET_KEY_TYPE => set.key_type = number,
                 SET_KEY_LENGTH => set.key_length = number,
+                SET_DATA_TYPE => set.data_type = number,
+                SET_DATA_LENGTH => set.data_length = number,
                 _ => {}
             }
         }
@@ -212,13 +233,23 @@ pub fn change(
             push_element(out, &header, name, key, None);
         }
     };
+    transact(socket, elements, outcomes, push);
+}
+
+/// Sends what `push` builds from these changes as one transaction.
+fn transact<Request>(
+    socket: &mut Socket,
+    changes: &[Request],
+    outcomes: &mut Vec<Reply>,
+    push: impl Fn(&mut Vec<u8>, u32, &Request),
+) {
     let [begin, end] = BATCH_BEGIN_END.map(|kind| {
         move |out: &mut Vec<u8>, sequence| {
             let header = Header { kind, flags: REQUEST, sequence, family: 0, resource: NFTABLES };
             push_message(out, &header, |_| {});
         }
     });
-    socket.exchange_between([&begin, &end], elements, outcomes, push, |_| None);
+    socket.exchange_between([&begin, &end], changes, outcomes, push, |_| None);
 }
 
 fn header(kind: u16, flags: u16, sequence: u32, name: &SetName) -> Header {
@@ -293,7 +324,8 @@ mod tests {
 
     #[test]
     fn a_set_fits_or_says_why_not() {
-        let set = |flags, key_type, key_length| Set { flags, key_type, key_length };
+        let set =
+            |flags, key_type, key_length| Set { flags, key_type, key_length, ..Set::default() };
         let address = [Field::OriginatorAddress];
         let fit = |set: Set| set.fit(&address).map(|key| key.to_string());
         assert_eq!(fit(set(0x10, 7, 4)).unwrap(), "ipv4_addr");

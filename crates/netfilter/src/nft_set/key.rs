@@ -74,10 +74,14 @@ impl Type {
     ];
 
     /// Bits per type in a concatenation (`TYPE_BITS`).
-    const BITS: u32 = 6;
+    pub(super) const BITS: u32 = 6;
 
     fn row(self) -> (Type, &'static str, u32, usize) {
         Type::ALL[self as usize]
+    }
+
+    pub(super) fn number(self) -> u32 {
+        self.row().2
     }
 
     /// The names of the types in a set's number.
@@ -111,7 +115,7 @@ impl Key {
 
     /// The number of its type.
     pub(super) fn type_number(&self) -> u32 {
-        self.types().fold(0, |number, part| number << Type::BITS | part.row().2)
+        self.types().fold(0, |number, part| number << Type::BITS | part.number())
     }
 
     /// Bytes of a key.
