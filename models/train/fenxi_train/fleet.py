@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import urllib.parse
 import urllib.request
 
@@ -141,7 +142,22 @@ def fetch(read, name, files, into):
         shutil.rmtree(made, ignore_errors=True)
 
 
-def pull(read, into, offer, say):
+def tidy(folders, in_use):
+    """Removes bundles, the oldest first, but the newest five and those whose SHA-256 is in use."""
+    try:
+        used = in_use() if len(folders) > KEPT else ()
+    except wire.Broken:
+        return  # until fenxi answers
+    for folder in folders[:-KEPT]:
+        try:
+            digest = tomllib.loads((folder / "model.toml").read_text())["sha256"]
+        except (OSError, ValueError, LookupError):
+            digest = None
+        if digest not in used:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def pull(read, into, offer, say, in_use=frozenset):
     """Brings the newest bundle to fenxi, unless it has had it."""
     name, files = latest_of(read)
     digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
@@ -155,14 +171,16 @@ def pull(read, into, offer, say):
         code, answer = offer(folder.resolve())
         say(None if code not in LATER else "offer",
             f"{folder}: {'offered' if code == 200 else 'refused'}: {answer}")
+    except wire.Unanswered:
+        code = 200  # fenxi may be at it, so the folder stays
+        raise
     finally:
-        if code != 200:  # or it would push out those in use
+        if code != 200:
             shutil.rmtree(folder, ignore_errors=True)
     if code not in LATER:
         wire.replace(pulled, digest)
     ours = (path for path in into.iterdir() if path.is_dir() and path.name[0] != ".")
-    for old in sorted(ours, key=lambda path: path.stat().st_mtime)[:-KEPT]:
-        shutil.rmtree(old, ignore_errors=True)
+    tidy(sorted(ours, key=lambda path: path.stat().st_mtime), in_use)
 
 
 def parser():
@@ -195,9 +213,12 @@ def run(args):
         request = {"command": "model_offer", "dir": str(folder), "task": args.task}
         return wire.asked(args.control, request)
 
+    def in_use():
+        return wire.models_in_use(args.control)
+
     while True:
         try:
-            pull(read, into, offer, say)
+            pull(read, into, offer, say, in_use)
             say("pull", None)
         except (wire.Broken, OSError) as error:
             say("pull", f"nothing pulled: {error}")

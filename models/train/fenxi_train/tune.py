@@ -33,8 +33,8 @@ STATUS = "status.json"
 
 
 EPILOG = """\
-It needs the user of fenxi, or root. Bundles that fenxi took, the newest five, and status.json are
-in the folder of --into. Labels (--labels) are lines of JSON, a flow as in records and its label:
+It needs the user of fenxi, or root. Bundles that fenxi took, the newest five and those in use, and
+status.json are in the folder of --into. Labels (--labels) are lines of JSON, a flow as in records and its label:
   {"first": "2026-11-27T09:00:00.123456Z", "proto": 6, "dst_port": 443, "label": "video"}"""
 
 
@@ -83,9 +83,9 @@ def option(text):
 class Service:
     """Rounds of one tuner; `offer` sends a bundle to fenxi."""
 
-    def __init__(self, args, made, teacher, offer, say):
+    def __init__(self, args, made, teacher, offer, say, in_use=frozenset):
         self.args, self.tuner, self.teacher = args, made, teacher
-        self.offer_to, self.say = offer, say
+        self.offer_to, self.say, self.in_use = offer, say, in_use
         self.into = pathlib.Path(args.into)
         self.fresh = collections.deque(maxlen=args.window * len(made.like.input.depths))
         self.losses = collections.deque(maxlen=args.rounds)
@@ -195,8 +195,18 @@ class Service:
         if digest in self.offered:
             shutil.rmtree(folder, ignore_errors=True)
             return
+        if not like.target:  # no flow tells the truth that fenxi would judge it by
+            self.offered.append(digest)
+            self.losses.clear()
+            self.say(None, f"{folder}: learned; try it by `fenxi ctl model load`")
+            self.tidy()
+            return
         try:
             code, self.answer = self.offer_to(folder.resolve(), self.args.task)
+        except wire.Unanswered as error:
+            self.say("offer", f"{folder}: offered, and not answered: {error}")
+            self.tidy()
+            return
         except wire.Broken as error:
             self.say("offer", f"not offered: {error}")
             shutil.rmtree(folder, ignore_errors=True)
@@ -219,9 +229,8 @@ class Service:
             self.say("disk", f"not published: {wire.reason(error)}; learns on")
 
     def tidy(self):
-        """Removes all bundles but the newest."""
-        for folder in sorted(self.into.glob(FOLDERS))[:-KEPT]:
-            shutil.rmtree(folder, ignore_errors=True)
+        """Removes all bundles but the newest and those in use."""
+        fleet.tidy(sorted(self.into.glob(FOLDERS)), self.in_use)
 
     def write_status(self):
         found = {
@@ -272,9 +281,12 @@ def run(args):
         request = {"command": "model_offer", "dir": str(folder), "task": task}
         return wire.asked(args.control, request)
 
+    def in_use():
+        return wire.models_in_use(args.control) if args.control else frozenset()
+
     os.nice(19)  # what learns must not disturb what forwards
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    service = Service(args, tuner.Forest(like, args.window), teacher, offer, say)
+    service = Service(args, tuner.Forest(like, args.window), teacher, offer, say, in_use)
     if args.kafka:
         service.run(topic.frames(args.kafka, args.topic, dict(args.kafka_option), say))
     else:

@@ -137,7 +137,6 @@ class Operator:
     """The teacher of classes: an operator's file of labels, read again when it has changed.
 
     A line names a flow as flow records do, so a record with another label will do:
-    {"community_id": "1:...", "label": "video"}, or
     {"first": "2026-11-27T09:00:00.123456Z", "proto": 6, "dst_port": 443, "label": "video"}.
     """
 
@@ -150,7 +149,7 @@ class Operator:
 
     def label(self, sample):
         key = sample["proto"], sample["server_port"], sample["began_us"]
-        found = self.by_flow.get(sample.get("community_id")) or self.by_flow.get(key)
+        found = self.by_flow.get(key)
         return found if found in self.labels else found and self.outlier
 
     def refresh(self):
@@ -172,8 +171,6 @@ class Operator:
 def named(line):
     """A flow, and its label."""
     given = json.loads(line)
-    if "community_id" in given and "first" not in given:
-        return str(given["community_id"]), str(given["label"])
     return (given["proto"], given["dst_port"], micros(given["first"])), str(given["label"])
 
 

@@ -5,6 +5,7 @@ fenxi sends one at least every second, also without samples.
 """
 
 import json
+import re
 import socket
 import struct
 import sys
@@ -15,11 +16,16 @@ FRAME_MAX = 1 << 20
 REPLY_MAX = 1 << 20
 SILENT_S = 15  # without a frame: fenxi hangs
 WAIT_S = 1, 30  # before another try to connect: at first, at most
-REPLY_S = 60  # an offer is answered once its model has loaded
+REPLY_S = 150  # an offer is answered once it is judged; `fenxi ctl` waits as long
+IN_USE = re.compile(r'^fenxi_model_info\{[^}]*sha256="([0-9a-f]{64})"', re.MULTILINE)
 
 
 class Broken(Exception):
     """The peer went away, or sent something else than a frame or a reply."""
+
+
+class Unanswered(Broken):
+    """A request was sent and not answered, so nobody knows what became of it."""
 
 
 def frames(path, say, sleep=time.sleep):
@@ -84,9 +90,24 @@ def exactly(stream, count):
 
 
 def asked(path, request):
-    """The reply to a request on the control socket."""
+    """(code, text) of the reply to a request on the control socket."""
+    reply = reply_to(path, request)
+    return reply["code"], reply.get("error") or reply.get("done") or ""
+
+
+def models_in_use(path):
+    """SHA-256 of the models that fenxi uses."""
+    metrics = reply_to(path, {"command": "metrics"}).get("metrics", "")
+    return set(IN_USE.findall(metrics))
+
+
+def reply_to(path, request):
     try:
-        with connected(path, REPLY_S) as stream:
+        stream = connected(path, REPLY_S)
+    except OSError as error:
+        raise Broken(f"{path}: {reason(error)}") from None
+    try:
+        with stream:
             stream.sendall(json.dumps(request).encode() + b"\n")
             reply = bytearray()
             while not reply.endswith(b"\n") and len(reply) < REPLY_MAX:
@@ -95,11 +116,12 @@ def asked(path, request):
                     break
                 reply += part
         reply = json.loads(reply)
-        return reply["code"], reply.get("error") or reply.get("done") or ""
+        reply["code"], reply.get("error")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise Broken(f"{path}: no reply") from None
+        raise Unanswered(f"{path}: no reply") from None
     except OSError as error:
-        raise Broken(f"{path}: {reason(error)}") from None
+        raise Unanswered(f"{path}: {reason(error)}") from None
+    return reply
 
 
 def reason(error):

@@ -284,6 +284,39 @@ def test_five_bundles_are_kept(service):
     assert kept == [name for name, _ in offers][-5:] and (made.into / "model-mine").exists()
 
 
+def test_a_bundle_in_use_is_kept_however_old_and_all_while_nobody_knows(service):
+    made, offers, _ = service(window=300)
+    asks = []
+
+    def in_use():
+        asks.append(len(offers))
+        if len(asks) == 1:
+            raise wire.Broken("gone")
+        return {offers[0][1].manifest["sha256"]}
+
+    made.in_use = in_use
+    work(made, told(samples(24, 40, seed=2, depths=DEPTHS)), 19)
+    assert asks[0] == 6 and len(asks) > 1
+    kept = sorted(folder.name for folder in made.into.glob("model-0*"))
+    names = [name for name, _ in offers]
+    assert kept == [names[0], *names[-5:]]
+
+
+def test_what_was_offered_and_not_answered_stays(service):
+    made, offers, said = service(answers=(wire.Unanswered("timed out"),))
+    work(made, told(samples(10, 40, seed=2, depths=DEPTHS)), 4)
+    assert "not answered: timed out" in said.of("offer")[0]
+    assert (made.into / offers[0][0]).is_dir() and not made.offered
+
+
+def test_a_model_that_nothing_judges_is_left_to_the_operator(service):
+    made, offers, said = service()
+    del made.tuner.like.manifest["target"]
+    work(made, told(samples(10, 40, seed=2, depths=DEPTHS)), 4)
+    (folder,) = made.into.glob("model-0*")
+    assert not offers and f"{folder}: learned" in said.of(None)[0]
+
+
 def test_a_full_disk_is_told_once(service, monkeypatch):
     made, offers, said = service()
     full = OSError(errno.ENOSPC, "No space left on device")
@@ -389,20 +422,6 @@ def test_classes_are_learned_from_an_operators_labels(service, tmp_path):
     labels.write_text("[]\n")
     made.round()
     assert len(said.of("labels")) == 2 and made.teacher.by_flow, "what was known stays"
-
-
-def test_a_community_id_names_a_flow_too(tmp_path):
-    path = tmp_path / "labels.jsonl"
-    path.write_text('{"community_id": "1:abc", "label": "other"}\n')
-    teacher = tuner.Operator(
-        types.SimpleNamespace(labels=["video", "unknown"], outlier="unknown"), path
-    )
-    teacher.refresh()
-    sample = {"proto": 6, "server_port": 443, "began_us": 1, "community_id": "1:abc"}
-    assert (
-        teacher.label(sample) == "unknown"
-        and teacher.label({**sample, "community_id": "1:x"}) is None
-    )
 
 
 def test_bundles_that_samples_cannot_teach_are_refused(tmp_path):

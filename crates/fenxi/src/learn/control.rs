@@ -311,7 +311,8 @@ mod tests {
         let run = RunKind::Live(Arc::new(Drain::new(Duration::ZERO)));
         let name = ("learn", "learn.socket");
         let thread = WritingThread::start(name, 1, run, Arc::default(), work).unwrap();
-        let control = LearnControl { thread, readers, held: Arc::default() };
+        let readers = Some(readers);
+        let control = LearnControl { thread, readers, topic: None, held: Arc::default() };
         let mut worker = control.worker_half().unwrap();
         worker.drain();
         (0..3).for_each(|_| worker.record(&Record::Sample(Box::new(sample()))));
