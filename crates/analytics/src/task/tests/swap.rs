@@ -280,7 +280,7 @@ fn a_new_cache_holds_no_answer_and_takes_those_of_the_model_in_use() {
 #[test]
 fn there_is_one_canary_at_a_time_and_no_other_model_comes_beside_it() {
     let mut world = Plan::new(Policy::None).start();
-    let prepare = |world: &mut World, coming, generation| {
+    let prepare = |world: &mut World, coming: Coming, generation: u16| -> Result<(), SwapError> {
         let mut standby = standby(world, 1, generation);
         let model = standby.model.as_mut().unwrap();
         model.coming = coming;
