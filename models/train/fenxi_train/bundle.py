@@ -135,9 +135,9 @@ def ranges_keys(text):
 
 def manifest(name, version, flows, digests, confidences, min_confidence, ports, precision="fp32",
              midstream=False, hosts=None, contradiction=None, ranges=None, target=None, learn=None):
-    """The text of model.toml; `digests` are the hashes of the model, golden inputs and outputs, `ranges` is the text of the file with the ranges of its channels, `target`
-    ("volume", "duration" or "rate", edges) says what the names of `flows` are bands of, `learn` how
-    fenxi-tune came to it."""
+    """The text of model.toml; `digests` are the hashes of model, golden inputs and outputs, `ranges` is
+    the text of the file with the ranges of its channels, `target` ("volume", "duration" or "rate",
+    edges) says what the names of `flows` are bands of, `learn` how fenxi-tune came to it."""
     input = flows.input
     lines = [
         "# Written by fenxi-train; see CARD.md.",
@@ -204,9 +204,9 @@ def write(folder, name, version, flows, model, confidences, min_confidence, port
         write_rows(made / "golden/inputs.csv", flat)
         write_rows(made / "golden/outputs.csv", runtime.run(runtime.session(model), series, context))
         digests = [sha256(made / file) for file in ("model.onnx", *GOLDEN)]
-        text = manifest(name, version, flows, digests, confidences, min_confidence, ports, precision, hosts=hosts,
-                        contradiction=contradiction, ranges=files.get(RANGES), target=target,
-                        learn=learn)
+        text = manifest(name, version, flows, digests, confidences, min_confidence, ports, precision,
+                        hosts=hosts, contradiction=contradiction, ranges=files.get(RANGES),
+                        target=target, learn=learn)
         (made / "model.toml").write_text(text)
         for file, content in files.items():
             (made / file).write_text(content)

@@ -30,6 +30,7 @@ from .errors import CANNOT_CREATE, Parser, Refusal, positive
 LATEST = "latest.json"
 SIGNATURE = "model.toml.minisig"
 SIGN_S = 60
+PART = ".pull-"
 PULLED = "pulled"  # the newest bundle that fenxi has answered
 KEPT = 5  # bundles
 # What is taken from a server.
@@ -126,7 +127,7 @@ def latest_of(read):
 
 def fetch(read, name, files, into):
     """Brings a bundle into the folder `into`, whole or not at all."""
-    made, left = pathlib.Path(tempfile.mkdtemp(prefix=".pull-", dir=into.parent)), BUNDLE_MAX
+    made, left = pathlib.Path(tempfile.mkdtemp(prefix=PART, dir=into.parent)), BUNDLE_MAX
     try:
         os.chmod(made, 0o755)
         for file, digest in files.items():
@@ -136,7 +137,7 @@ def fetch(read, name, files, into):
                 raise wire.Broken(f"{name}/{file}: not as {LATEST} says; tries again")
             (made / file).parent.mkdir(exist_ok=True)
             (made / file).write_bytes(data)
-        shutil.rmtree(into, ignore_errors=True)  # left by a service that was killed
+        shutil.rmtree(into, ignore_errors=True)  # of a service that was killed
         made.rename(into)
     finally:
         shutil.rmtree(made, ignore_errors=True)
@@ -169,8 +170,11 @@ def pull(read, into, offer, say, in_use=frozenset):
     code = None
     try:
         code, answer = offer(folder.resolve())
-        say(None if code not in LATER else "offer",
-            f"{folder}: {'offered' if code == 200 else 'refused'}: {answer}")
+        if code in LATER:
+            why = "another candidate is under way" if code == 409 else answer
+            say("offer", f"{folder}: offered again later: {why}")
+        else:
+            say(None, f"{folder}: {'offered' if code == 200 else 'refused'}: {answer}")
     except wire.Unanswered:
         code = 200  # fenxi may be at it, so the folder stays
         raise
@@ -206,6 +210,8 @@ def run(args):
         into.mkdir(exist_ok=True)
     except OSError as error:
         raise Refusal(f"{into}: {wire.reason(error)}", CANNOT_CREATE) from None
+    for left in into.glob(f"{PART}*"):  # by a service that was killed
+        shutil.rmtree(left, ignore_errors=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     read, say = source(args.place), wire.speaker()
 

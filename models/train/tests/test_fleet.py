@@ -1,4 +1,4 @@
-"""Publishing bundles, and pulling them from a folder and a web server, friendly and hostile ones."""
+"""Publishing bundles; pulling them from a folder and a web server, friendly and hostile ones."""
 
 import functools
 import hashlib
@@ -93,10 +93,11 @@ def test_what_fenxi_refuses_is_not_kept_and_what_it_cannot_judge_comes_again(ser
     with pytest.raises(wire.Broken):
         pull(served[0], wire.Broken("no reply"))
     pull(served[0], (409, "another candidate is under way"))
-    assert len(offers) == 2 and said.of("offer") and not list(into.iterdir())
+    pull(served[0], (409, "another candidate is under way, at 12 flows by now"))
+    assert len(offers) == 3 and len(said.of("offer")) == 1 and not list(into.iterdir())
     pull(served[0], (422, "unsigned"))
     pull(served[0])
-    assert len(offers) == 3 and not list(into.glob("model-*"))
+    assert len(offers) == 4 and not list(into.glob("model-*"))
     for number in range(2, 9):
         published(served[0], number, **{"model.toml": str(number)})
         pull(served[0])
@@ -121,7 +122,8 @@ HOSTILE = [
                    "a\\..\\x?", "a\n", ".ssh/x")),
     {"name": "model-1", "files": {"model.toml": "a"}},
     {"name": "model-1", "files": {"model.toml": None}},
-    {"name": "model-1", "files": {"model.toml": 64 * "a", **{f"f{n}": 64 * "a" for n in range(16)}}},
+    {"name": "model-1", "files": dict.fromkeys(
+        ["model.toml", *(f"f{n}" for n in range(16))], 64 * "a")},
 ]
 
 
@@ -152,8 +154,8 @@ def test_a_bundle_that_is_not_as_the_index_says_leaves_nothing(served, puller, m
     with pytest.raises(wire.Broken, match="more than [0-9,]+ bytes"):
         pull(served[way])
     # A file cannot be a folder as well.
-    latest = {"name": "model-00000001", "files": {"model.toml": hashlib.sha256(b"name").hexdigest()}}
-    latest["files"]["model.toml/x"] = 64 * "0"
+    files = {"model.toml": hashlib.sha256(b"name").hexdigest(), "model.toml/x": 64 * "0"}
+    latest = {"name": "model-00000001", "files": files}
     (served[0] / fleet.LATEST).write_text(json.dumps(latest))
     with pytest.raises((wire.Broken, OSError)):
         pull(served[way])
@@ -246,7 +248,9 @@ def test_a_router_needs_neither_numpy_nor_another_package(tmp_path):
 def test_usage(tmp_path, capsys):
     options = ["--from", str(tmp_path), "--control", "c", "--task", "t", "--once", "--into"]
     assert fleet.main([*options, str(tmp_path / "no/such")]) == 73
+    (tmp_path / "into/.pull-x").mkdir(parents=True)
     assert fleet.main([*options, str(tmp_path / "into")]) is None
+    assert not list((tmp_path / "into").iterdir()), "nothing is left of a service that was killed"
     assert "nothing pulled: " in capsys.readouterr().err
     with pytest.raises(SystemExit) as end:
         fleet.main(options[:-1])
