@@ -9,9 +9,11 @@
 //! * `collect`: whole flows of 16 packets, of which the first 10 are collected, from their
 //!   beginning to their end.
 //!
-//! usage: `instructions [ROUNDS] [walk|rules|lookups|merged|collect] [FEATURES]`. ROUNDS says how
-//! many times the 16,384 packets are walked; the difference of two counts is the walk alone.
-//! FEATURES is a list with commas, `signed_length` by default. Prints the bytes that a flow takes
+//! usage: `instructions [ROUNDS] [walk|rules|lookups|merged|collect] [FEATURES] [learn]`. ROUNDS
+//! says how many times the 16,384 packets are walked; the difference of two counts is the walk
+//! alone.
+//! FEATURES is a list with commas, `signed_length` by default. `learn` has a memory of servers and
+//! samples of a tenth of the flows. Prints the bytes that a flow takes
 //! with these features.
 #![allow(clippy::expect_used, reason = "a measurement ends where its set-up fails")]
 
@@ -19,7 +21,7 @@ mod rules;
 
 use cring::{Consumer, Feature, Slot};
 use fenxi_benches::flows::{config, label_all};
-use flowmgr::{Config, Fate, Gso, Manager, Packet, TaskConfig};
+use flowmgr::{Config, Fate, Gso, Manager, Packet, SeriesShare, TaskConfig};
 use rules::Rules;
 
 const FLOWS: usize = 1 << 10;
@@ -30,6 +32,8 @@ const BURST: usize = 64;
 const SEGMENTS: usize = 45;
 const SEGMENT: usize = 1448;
 const K: usize = 10;
+/// As `servers.entries` by default.
+const SERVERS: usize = 1 << 18;
 /// Longer than the idle timeout, so that each round's flows are new ones.
 const ROUND_US: i64 = 40_000_000;
 
@@ -63,14 +67,19 @@ struct World {
 }
 
 impl World {
-    fn new(task: TaskConfig, is_merged: bool) -> World {
+    fn new(task: TaskConfig, is_merged: bool, learns: bool) -> World {
         let (wire, gso) = match is_merged {
             true => (42 + SEGMENTS * SEGMENT, Gso::udp(SEGMENT as u16)),
             false => (FRAME, Gso::NONE),
         };
         // Nobody answers these flows, and such take half of a ring at most.
         let (producer, ring) = cring::ring(2 * FLOWS);
-        let config = Config { tasks: vec![task], ..config(K, 2 * FLOWS) };
+        let config = Config {
+            tasks: vec![task],
+            servers: learns.then_some(SERVERS),
+            samples: if learns { SeriesShare::new(0.1) } else { SeriesShare::NONE },
+            ..config(K, 2 * FLOWS)
+        };
         // An odd factor scatters the flows.
         let flow_of = |packet: usize| packet.wrapping_mul(0x9e37_79b1) % FLOWS;
         World {
@@ -128,7 +137,8 @@ fn main() {
     let mode = arguments.next();
     let task = task(arguments.next().as_deref().unwrap_or("signed_length"));
     println!("{}", flowmgr::bytes_per_flow(std::slice::from_ref(&task)));
-    let mut world = World::new(task, mode.as_deref() == Some("merged"));
+    let learns = arguments.next().as_deref() == Some("learn");
+    let mut world = World::new(task, mode.as_deref() == Some("merged"), learns);
     if mode.as_deref() == Some("collect") {
         (0..=rounds.unwrap_or(1)).for_each(|_| world.collect());
         return;

@@ -35,7 +35,7 @@ use crate::sinks::{Report, Rights, SinkControl, SinkKind, Start};
 const PAUSES: [Duration; 3] =
     [Duration::from_micros(500), Duration::from_millis(20), Duration::from_millis(100)];
 /// How long the end of the run waits for the file.
-const WRITTEN_WITHIN: Duration = Duration::from_secs(3);
+const WRITTEN_WITHIN: Duration = Duration::from_secs(2);
 
 /// The thread's ends of the workers' memories.
 pub type Memories = Mutex<Vec<Subscriber<Portion>>>;

@@ -35,7 +35,7 @@ fn a_rule_by_a_band_finds_the_task_that_has_it() {
         Rules::load(&config, labels, Traffic::Live).unwrap()
     };
     let labels: [Arc<[Label]>; 2] = [by_ports.clone().into(), size.clone().into()];
-    let mut rules = with(&labels, &["size"]);
+    let mut rules = with(&labels, &["ports", "size"]);
     rules.change("add volume = \"huge\", drop = true").unwrap();
     assert_eq!(texts(&rules), ["1 volume = \"huge\", drop = true"]);
     rules.change("add volume = [\"huge\", \"small\"], dscp = \"CS1\"").unwrap();
@@ -49,8 +49,11 @@ fn a_rule_by_a_band_finds_the_task_that_has_it() {
         assert!(parts.iter().all(|part| why.contains(part)) && !why.contains('\n'), "{why}");
     }
     let labels = [by_ports.into(), size.clone().into(), size.into()];
-    let why = refused(&mut with(&labels, &["size", "flows"]), "add volume = \"huge\", drop = true");
-    assert!(why.contains("there are app = \"size.huge\", app = \"flows.huge\""), "{why}");
+    let why = refused(
+        &mut with(&labels, &["ports", "size", "sizes"]),
+        "add volume = \"huge\", drop = true",
+    );
+    assert!(why.contains("there are app = \"size.huge\", app = \"sizes.huge\""), "{why}");
 }
 
 fn texts(rules: &Rules) -> Vec<String> {
