@@ -131,7 +131,7 @@ fn swapped(model: &Path, loops: &str, other: Option<(&Path, &str)>) -> (Vec<Stri
 #[test]
 fn an_exchange_of_the_model_loses_nothing() {
     for (model, loops, every_ms) in
-        [(common::bundle(), "200", "1"), (common::shipped_bundle(), "500", "1000")]
+        [(common::bundle(), "200", "1"), (common::shipped_bundle(), "400", "1000")]
     {
         let (expected, unswapped) = swapped(&model, loops, None);
         let (records, summary) = swapped(&model, loops, Some((&model, every_ms)));

@@ -84,7 +84,7 @@ fn rules_are_refused_while_the_kernel_tags_by_labels() {
     let dir = tempfile::tempdir().unwrap();
     let args = ["--set", "tag.in_kernel=true", "--set", "mark.zone=7"];
     let live = start_kernel(&lab, "in", SMALL, &dir.path().join("records"), &args);
-    let rule = live.ctl(&["policy", "add", "destination_port = 53, dscp = \"AF11\""]);
+    let rule = live.ctl(&["policy", "add", "destination_port = 53, mark = 0x1000000"]);
     assert!(rule.stderr.contains("the kernel marks and tags by labels alone"), "{rule:?}");
     live.terminate(0);
 }
