@@ -354,7 +354,9 @@ def train_volume(args):
     out = args.out and bundle.new_folder(args.out)
     input = volume.input_of(args.depths, not args.no_servers, not args.no_times)
     samples = volume.blank(input, args.blank) if args.blank else volume.read(args.samples, input, args.newest)
-    size = forest.Size(trees=args.trees, leaf=args.leaf, features=0.4)
+    # Trees of a blank model are short, and fenxi refuses one that costs over twice as much.
+    trees = 2 * args.trees if args.blank else args.trees
+    size = forest.Size(trees=trees, leaf=args.leaf, features=0.4)
     if args.evaluate:
         for line in walkforward.report(samples, size, shares_below, args):
             print(line, flush=True)

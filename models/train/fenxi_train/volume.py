@@ -132,11 +132,13 @@ def blank(input, edges):
         weights = np.where(to_come == 0, 2.0, 1.0)
     # Temperatures are measured on the last ones, which must be like the others.
     order = np.random.default_rng(1).permutation(len(known))
-    known, to_come, weights = (np.tile(it[order], len(input.depths)) for it in (known, to_come, weights))
+    columns = (known, to_come, weights)
+    known, to_come, weights = (np.tile(column[order], len(input.depths)) for column in columns)
     counts = np.repeat(input.depths, len(order))
     series = np.zeros((len(counts), len(input.features), input.k), np.float32)
-    columns = [known if name == "server_volume" else 0 * known for name in input.context]
-    context = np.array(columns, np.float32).T
+    context = np.zeros((len(counts), len(input.context)), np.float32)
+    if "server_volume" in input.context:
+        context[:, input.context.index("server_volume")] = known
     zeros = np.zeros(len(counts), np.int64)
     return Samples(input, series, context, counts, zeros, weights, to_come, zeros, known)
 
