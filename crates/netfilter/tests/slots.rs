@@ -125,25 +125,28 @@ fn a_thousand_rewrites_refuse_no_connection() {
             lab.entering("client", || {
                 while !is_over.load(Ordering::Relaxed) {
                     let counted = match connect() {
-                        Ok(mut stream) if server_of(&mut stream) < 2 => &made,
+                        Ok(mut stream) => {
+                            server_of(&mut stream);
+                            &made
+                        }
                         Err(error) if error.kind() == ErrorKind::ConnectionRefused => &refused,
-                        other => panic!("{other:?}"),
+                        Err(error) => panic!("{error}"),
                     };
                     counted.fetch_add(1, Ordering::Relaxed);
                 }
             })
         };
-        let mut took = Vec::new();
+        let (mut took, mut failed) = (Vec::new(), 0);
         std::thread::scope(|scope| {
             (0..4).for_each(|_| drop(scope.spawn(hammer())));
-            let deadline = Instant::now() + Duration::from_secs(60);
+            let deadline = Instant::now() + Duration::from_secs(20);
             // On a busy machine few connections come between two rewrites.
             while took.len() < 1000
                 || made.load(Ordering::Relaxed) < 2000 && Instant::now() < deadline
             {
                 let weights = if took.len() % 2 == 0 { [0.0, 1.0] } else { [1.0, 0.0] };
                 let start = Instant::now();
-                assert_eq!(slots.write(&weights).unwrap(), SLOTS);
+                failed += usize::from(slots.write(&weights).ok() != Some(SLOTS));
                 took.push(start.elapsed());
             }
             is_over.store(true, Ordering::Relaxed);
@@ -157,7 +160,7 @@ fn a_thousand_rewrites_refuse_no_connection() {
             took[rewrites / 2],
             took[rewrites * 99 / 100]
         );
-        assert!(made > 0 && refused == 0, "{made} made, {refused} refused");
+        assert!(made > 0 && refused == 0 && failed == 0, "{refused} refused, {failed} failed");
 
         let mut took = Vec::new();
         lab.on("client", || {
