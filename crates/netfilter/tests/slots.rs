@@ -98,12 +98,15 @@ fn new_connections_follow_weights_and_old_ones_stay() {
     assert_eq!(slots.write(&[1.0, 2.0]).unwrap(), 0);
     // Another process goes on from what the map has.
     assert_eq!(open(&lab).unwrap().write(&[1.0, 1.0]).unwrap(), 43);
-    // What someone else has changed is put right.
+    // What someone else has changed is put right: when it is in the way, or once it is read.
     let change = "nft delete element ip balance servers '{ 0, 1 }' &&
         nft add element ip balance servers '{ 0 : 192.0.2.1 }'";
     lab.run("router", change);
-    assert_eq!(slots.write(&[1.0, 1.0]).unwrap(), 2);
-    slots.write(&[0.0, 1.0]).unwrap();
+    assert_ne!(slots.write(&[0.0, 1.0]).unwrap(), 0);
+    lab.run("router", change);
+    assert_eq!(slots.write(&[0.0, 1.0]).unwrap(), 0);
+    slots.read().unwrap();
+    assert_eq!(slots.write(&[0.0, 1.0]).unwrap(), 2);
     let listed = lab.run("router", "nft list map ip balance servers");
     assert_eq!(listed.matches(": 10.77.2.3").count(), SLOTS, "{listed}");
 }
@@ -138,7 +141,7 @@ fn a_thousand_rewrites_refuse_no_connection() {
         };
         let (mut took, mut failed) = (Vec::new(), 0);
         std::thread::scope(|scope| {
-            (0..4).for_each(|_| drop(scope.spawn(hammer())));
+            (0..2).for_each(|_| drop(scope.spawn(hammer())));
             let deadline = Instant::now() + Duration::from_secs(20);
             // On a busy machine few connections come between two rewrites.
             while took.len() < 1000
