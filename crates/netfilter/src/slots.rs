@@ -28,7 +28,7 @@ use crate::writer::StartError;
 
 mod apportion;
 
-/// The most slots of a map; those of a transaction fit the messages of a send.
+/// Maximum slots of a map, whose transaction fits a send ([`crate::socket::BATCH`]).
 pub const SLOTS_MAX: usize = 1024;
 
 /// A map of slots with its servers.

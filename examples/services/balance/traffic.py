@@ -33,7 +33,7 @@ def serve(address, name):
                         pass
                     stream.sendall(HEAD + name.encode())
                 except OSError:
-                    pass  # whoever asked has gone
+                    pass  # the client has gone
 
 
 async def answer(address, rounds):
