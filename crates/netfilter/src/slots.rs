@@ -28,20 +28,21 @@ use crate::writer::StartError;
 
 mod apportion;
 
-/// The most slots of a map; those of a transaction fit the messages of a send.
+/// Maximum slots of a map, whose transaction fits a send ([`crate::socket::BATCH`]).
 pub const SLOTS_MAX: usize = 1024;
 
 /// A map of slots with its servers.
 pub struct Slots {
     socket: Socket,
     name: SetName,
-    slots: usize,
     /// The map's value of each server.
     servers: Vec<Vec<u8>>,
+    /// The server of each slot; someone else's server has the number after the last.
+    present: Vec<Option<usize>>,
 }
 
 impl Slots {
-    /// Opens a socket in the calling thread's network namespace, and gets the map. Ports are
+    /// Opens a socket in the calling thread's network namespace, and reads the map. Ports are
     /// ignored if its values have none.
     ///
     /// # Errors
@@ -54,35 +55,18 @@ impl Slots {
         let is_v6 = servers.iter().any(SocketAddr::is_ipv6);
         let (socket, map) = find("map", name, || name.how_to_add_slots(slots, is_v6))?;
         let servers = map.servers(servers).map_err(unfit)?;
-        Ok(Slots { socket, name: name.clone(), slots, servers })
+        let mut opened = Slots { socket, name: name.clone(), servers, present: vec![None; slots] };
+        opened.read()?;
+        Ok(opened)
     }
 
-    /// Spreads the slots by these weights, one for each server: finite, at least 0, with a finite
-    /// sum above 0. Begins with what the map has, which others may have changed. Returns how many
-    /// slots changed.
+    /// Reads the map again: others may have changed it, as by loading its ruleset. [`Self::write`]
+    /// does so only if such a change is in its way, because reading takes longer than writing.
     ///
     /// # Errors
-    /// The map is gone, or the kernel refuses; then no slot has changed.
-    pub fn write(&mut self, weights: &[f64]) -> Result<usize, StartError> {
-        let present = self.read()?;
-        let changes = apportion::changes(&present, weights);
-        let added: Vec<SlotChange<'_>> = changes
-            .iter()
-            .map(|(slot, server)| (*slot as u32, Some(&self.servers[*server][..])))
-            .collect();
-        let is_there = |(slot, _): &&(usize, usize)| present[*slot].is_some();
-        let deleted = changes.iter().filter(is_there).map(|(slot, _)| (*slot as u32, None));
-        let deleted: Vec<SlotChange<'_>> = deleted.collect();
-        let outcomes = change_slots(&mut self.socket, &self.name, &deleted, &added);
-        match outcomes.into_iter().find(|outcome| *outcome != Reply::Done) {
-            Some(failed) => Err(self.refused(failed)),
-            None => Ok(changes.len()),
-        }
-    }
-
-    /// The server of each slot; someone else's server has the number after the last.
-    fn read(&mut self) -> Result<Vec<Option<usize>>, StartError> {
-        let read = slots_of(&mut self.socket, &self.name, self.slots);
+    /// The kernel refuses.
+    pub fn read(&mut self) -> Result<(), StartError> {
+        let read = slots_of(&mut self.socket, &self.name, self.present.len());
         let server_of = |outcome| match outcome {
             Reply::Found(value) => {
                 let known = self.servers.iter().position(|server| *server == value);
@@ -92,7 +76,44 @@ impl Slots {
             Reply::NotFound => Ok(None),
             outcome => Err(self.refused(outcome)),
         };
-        read.into_iter().map(server_of).collect()
+        self.present = read.into_iter().map(server_of).collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    /// Spreads the slots by these weights, one for each server: finite, at least 0, with a finite
+    /// sum above 0. Returns how many slots changed.
+    ///
+    /// # Errors
+    /// The map is gone, or the kernel refuses; then no slot has changed.
+    pub fn write(&mut self, weights: &[f64]) -> Result<usize, StartError> {
+        let outcome = match self.transact(weights) {
+            // Others may have changed the map since it was read.
+            Err(Reply::NotFound | Reply::Refused(_)) => {
+                self.read()?;
+                self.transact(weights)
+            }
+            outcome => outcome,
+        };
+        outcome.map_err(|failed| self.refused(failed))
+    }
+
+    fn transact(&mut self, weights: &[f64]) -> Result<usize, Reply> {
+        let changes = apportion::changes(&self.present, weights);
+        let added: Vec<SlotChange<'_>> = changes
+            .iter()
+            .map(|(slot, server)| (*slot as u32, Some(&self.servers[*server][..])))
+            .collect();
+        let is_there = |(slot, _): &&(usize, usize)| self.present[*slot].is_some();
+        let deleted = changes.iter().filter(is_there).map(|(slot, _)| (*slot as u32, None));
+        let deleted: Vec<SlotChange<'_>> = deleted.collect();
+        let outcomes = change_slots(&mut self.socket, &self.name, &deleted, &added);
+        if let Some(failed) = outcomes.into_iter().find(|outcome| *outcome != Reply::Done) {
+            return Err(failed);
+        }
+        for (slot, server) in &changes {
+            self.present[*slot] = Some(*server);
+        }
+        Ok(changes.len())
     }
 
     fn refused<Found>(&self, outcome: Reply<Found>) -> StartError {

@@ -1,25 +1,23 @@
-"""Who gets how much: each balancer gives a weight for each server, whenever it is asked.
-
-A balancer is made from the servers' capacities, in requests per second, and told of each answer.
-"""
+"""Who gets how much: each balancer is made from the servers' capacities, and called with the latest
+answers, (server, seconds) each; it returns a weight for each server."""
 
 import math
-import threading
+import statistics
 
 STEP, RANGE = 0.2, 16.0  # of a weight: its largest step (as a logarithm), and ratio to the average
 
 
-class Fixed:
-    """Weights that stay."""
+def ecmp(capacities):
+    return lambda answers: [1.0] * len(capacities)
 
-    def __init__(self, weights):
-        self.fixed = weights
 
-    def weights(self):
-        return self.fixed
+def static(capacities):
+    """1:2, as somebody configured it."""
+    return lambda answers: [1.0 + server % 2 for server in range(len(capacities))]
 
-    def answered(self, server, seconds):
-        pass
+
+def oracle(capacities):
+    return lambda answers: capacities
 
 
 class Gradient:
@@ -27,35 +25,18 @@ class Gradient:
 
     def __init__(self, capacities):
         self.logs = [0.0] * len(capacities)
-        self.recent = [[] for _ in capacities]
-        self.lock = threading.Lock()
 
-    def answered(self, server, seconds):
-        with self.lock:
-            self.recent[server].append(seconds)
-
-    def weights(self):
-        with self.lock:
-            recent, self.recent = self.recent, [[] for _ in self.recent]
-        took = [sum(own) / len(own) if own else None for own in recent]
-        known = [seconds for seconds in took if seconds is not None]
-        for server, seconds in enumerate(took):
-            if seconds is not None:
-                away = seconds / (sum(known) / len(known)) - 1
-                self.logs[server] -= max(-STEP, min(STEP, STEP * away))
-        average = sum(self.logs) / len(self.logs)
-        limit = math.log(RANGE)
+    def __call__(self, answers):
+        took = {}
+        for server, seconds in answers:
+            took.setdefault(server, []).append(seconds)
+        took = {server: statistics.fmean(own) for server, own in took.items()}
+        for server, seconds in took.items():
+            away = seconds / statistics.fmean(took.values()) - 1
+            self.logs[server] -= max(-STEP, min(STEP, STEP * away))
+        average, limit = statistics.fmean(self.logs), math.log(RANGE)
         self.logs = [max(-limit, min(limit, own - average)) for own in self.logs]
         return [math.exp(own) for own in self.logs]
 
 
-def ecmp(capacities):
-    return Fixed([1.0] * len(capacities))
-
-
-def static(capacities):
-    """1:2, as somebody configured it."""
-    return Fixed([1.0 + server % 2 for server in range(len(capacities))])
-
-
-NFT = {"ecmp": ecmp, "static": static, "oracle": Fixed, "weights": Gradient}
+NFT = {"ecmp": ecmp, "static": static, "oracle": oracle, "weights": Gradient}

@@ -1,13 +1,12 @@
 """Servers that work on each request, and those who ask them.
 
 usage: traffic.py serve ADDRESS NAME
-       traffic.py saturate SECONDS ROUNDS ADDRESS...
        traffic.py ask ADDRESS PATIENCE_S
 
 `serve` runs the loop that a request asks for (`/?n=ROUNDS`), one request after the other, and
-answers with its name. `saturate` keeps each address busy, and prints requests per second for each.
-`ask` reads lines of seconds and rounds, and asks at these times whether earlier requests were
-answered or not; it prints a line for each answer: server, seconds since it was due, and rounds.
+answers with its name. `ask` reads lines of seconds and rounds, and asks at these times whether
+earlier requests were answered or not, until PATIENCE_S after the last. For each answer it prints a
+line: server, seconds since the request was due, and rounds.
 """
 
 import asyncio
@@ -20,7 +19,6 @@ PORT, BACKLOG = 80, 4096
 ASKED = re.compile(rb"GET /\S*\?n=(\d+) ")
 HEAD = b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n"
 LEAD_S = 0.5  # until the first request
-AT_A_TIME = 8
 
 
 def serve(address, name):
@@ -35,7 +33,7 @@ def serve(address, name):
                         pass
                     stream.sendall(HEAD + name.encode())
                 except OSError:
-                    pass  # whoever asked has gone
+                    pass  # the client has gone
 
 
 async def answer(address, rounds):
@@ -46,22 +44,6 @@ async def answer(address, rounds):
         return (await reader.read()).removeprefix(HEAD).decode()
     finally:
         writer.close()
-
-
-async def saturate(seconds, rounds, addresses):
-    end = time.monotonic() + seconds
-
-    async def count(address):
-        counted = 0
-        while True:
-            await answer(address, rounds)
-            if time.monotonic() > end:
-                return counted
-            counted += 1
-
-    # Several at a time for each address, so that it never waits for the next request.
-    counts = await asyncio.gather(*(count(address) for address in addresses * AT_A_TIME))
-    print(*(sum(counts[at:: len(addresses)]) / seconds for at in range(len(addresses))))
 
 
 async def ask(address, patience_s):
@@ -81,15 +63,9 @@ async def ask(address, patience_s):
     await asyncio.wait(tasks, timeout=float(plan[-1][0]) + LEAD_S + patience_s)
 
 
-def main():
+if __name__ == "__main__":
     what, *arguments = sys.argv[1:]
     if what == "serve":
         serve(*arguments)
-    elif what == "saturate":
-        asyncio.run(saturate(float(arguments[0]), int(arguments[1]), arguments[2:]))
-    elif what == "ask":
+    else:
         asyncio.run(ask(arguments[0], float(arguments[1])))
-
-
-if __name__ == "__main__":
-    main()

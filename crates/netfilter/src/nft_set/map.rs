@@ -47,7 +47,7 @@ impl Set {
         })
     }
 
-    /// A server's address, and its port if values have one; `None`: of the other family.
+    /// A server's address, and its port if values have one; `None`: not of this family.
     fn value(&self, server: SocketAddr) -> Option<Vec<u8>> {
         let (address, mut value) = match server {
             SocketAddr::V4(server) => (Type::Ipv4Addr, server.ip().octets().to_vec()),
