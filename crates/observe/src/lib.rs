@@ -41,6 +41,10 @@
 //! Python read.
 
 #![deny(unsafe_code)]
+#![cfg_attr(
+    loom,
+    allow(dead_code, reason = "loom runs the blocks and samples, not what maps them")
+)]
 
 #[cfg(not(loom))]
 pub mod actions;

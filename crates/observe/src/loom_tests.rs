@@ -2,6 +2,7 @@
 //! the memory model allows. A word tells which publication wrote it, so a torn copy shows.
 
 use crate::publication::{BUFFERS, Publication};
+use crate::reservoirs::{RESERVOIRS_HEADER, begin, read};
 use crate::sample::{self, SAMPLE_WORDS, Sample};
 use crate::sync::AtomicU64;
 use loom::sync::Arc;
@@ -93,28 +94,35 @@ fn a_sample_is_whole_or_left_out() {
     });
 }
 
-#[test]
-fn samples_of_a_slots_next_owner_are_not_taken_for_the_last_ones() {
-    use crate::reservoirs::{begin, read};
-    loom::model(|| {
-        let region = Arc::new(words(8 + SAMPLE_WORDS));
+/// One thread gives a slot to its second egress; the other reads samples of this incarnation.
+fn read_beside_a_change(incarnation: u64, check: fn(&[u64]) -> bool) {
+    loom::model(move || {
+        let region = Arc::new(words(RESERVOIRS_HEADER + SAMPLE_WORDS));
+        let sample = |number| Sample { number, time_ns: number, value: number };
         begin(&region, 1);
-        sample::write(&region[8..], Sample { number: 1, time_ns: 1, value: 1 });
+        sample::write(&region[RESERVOIRS_HEADER..], sample(1));
         let writer = {
             let region = Arc::clone(&region);
             thread::spawn(move || {
                 begin(&region, 2);
-                sample::write(&region[8..], Sample { number: 2, time_ns: 2, value: 2 });
+                sample::write(&region[RESERVOIRS_HEADER..], sample(2));
             })
         };
         let mut seen = Vec::new();
-        if read(&region, 1, 8..8 + SAMPLE_WORDS, |sample| seen.push(sample.value)) {
-            assert_eq!(seen, [1]);
-        }
-        seen.clear();
-        if read(&region, 2, 8..8 + SAMPLE_WORDS, |sample| seen.push(sample.value)) {
-            assert!(seen.is_empty() || seen == [2]);
+        let reservoir = RESERVOIRS_HEADER..RESERVOIRS_HEADER + SAMPLE_WORDS;
+        if read(&region, incarnation, reservoir, |sample| seen.push(sample.value)) {
+            assert!(check(&seen), "{seen:?}");
         }
         writer.join().unwrap();
     });
+}
+
+#[test]
+fn the_last_egress_of_a_slot_has_no_samples_of_the_next() {
+    read_beside_a_change(1, |seen| seen == [1]);
+}
+
+#[test]
+fn the_next_egress_of_a_slot_has_no_samples_of_the_last() {
+    read_beside_a_change(2, |seen| seen.is_empty() || seen == [2]);
 }
