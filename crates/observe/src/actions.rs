@@ -19,9 +19,9 @@
 //! | 128 | 16 | heartbeat | anything; the owner changes it more often than every 0.8 s |
 //! | 192 | 24 | buffers | 3, each of 8 + 2 × egresses words |
 //!
-//! A buffer has the deadline in word 0 and from word 8 on two words per slot: the incarnation of the
-//! egress that is meant (0: none) and the weight, the bits of an f64. It is published and copied as
-//! a service's frame is.
+//! A buffer has the deadline in word 0 and from word 8 on two words per slot: the incarnation of
+//! the egress that is meant (0: none) and the weight, the bits of an f64. It is published and
+//! copied as a service's frame is.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -38,8 +38,8 @@ impl Writer {
         Ok(writer)
     }
 
-    /// A file at `path`, which replaces one that is there. It appears under its name with its header
-    /// and its rights, not before.
+    /// A file at `path`, which replaces one that is there. It appears under its name with its
+    /// header and its rights, not before.
     pub fn in_file(service: &Service<'_>, path: &Path, access: Access) -> Result<Self, Error> {
         let layout = Layout::new(service.egresses, service.fields)?;
         let hidden = path.with_extension("new");

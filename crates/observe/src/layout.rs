@@ -1,7 +1,7 @@
 //! The layout of a service's shared memory, byte by byte (version 1).
 //!
-//! All numbers are u64, little endian, aligned to 8 bytes; offsets and sizes count words of 8 bytes.
-//! Text is UTF-8, filled up with zero bytes. Times are ns since the Unix epoch.
+//! All numbers are u64, little endian, aligned to 8 bytes; offsets and sizes count words of 8
+//! bytes. Text is UTF-8, filled up with zero bytes. Times are ns since the Unix epoch.
 //!
 //! ```text
 //! page 0    header, schema                      fixed, except for two words
@@ -54,7 +54,7 @@
 //!
 //! # Frame
 //!
-//! A block with three buffers, counted by `published`; how to copy one is said below.
+//! A block with three buffers, counted by `published`; see below for how to copy one.
 //!
 //! | word | value |
 //! |---|---|
@@ -64,8 +64,8 @@
 //! | 8 | bitmap: bit *i* mod 64 of word 8 + *i* / 64 is set where slot *i* has an egress |
 //! | rows | one row per slot |
 //!
-//! A row is the egress's incarnation (no two egresses of a file share one; 0: none), its kind in the
-//! low 32 bits with its port in the high 32, its address of 16 bytes, then counters and gauges.
+//! A row is the egress's incarnation (no two egresses of a file share one; 0: none), its kind in
+//! the low 32 bits with its port in the high 32, its address of 16 bytes, then counters and gauges.
 //! Kinds: 1 server (IPv6 address or mapped IPv4, port), 2 next hop (address), 3 out-port (port: the
 //! interface's index), 4 all others together.
 //!
@@ -88,11 +88,11 @@
 //!
 //! # To copy a block
 //!
-//! Load `published` (*n*), then an acquire fence; copy buffer *n* mod 3; then an acquire fence, load
-//! `published` again. The copy is whole if the count has grown by at most 1. A sample is whole if
-//! its sequence is even, not 0, and the same before and after, with the same fences. An egress's
-//! histograms and samples are its own if their incarnation is the one of its row, for samples before
-//! and after.
+//! Load `published` (*n*), then an acquire fence; copy buffer *n* mod 3; then an acquire fence, and
+//! load `published` again. The copy is whole if the count has grown by at most 1. A sample is whole
+//! if its sequence is even, not 0, and the same before and after, with the same fences. An egress's
+//! histograms and samples are its own if their incarnation is the one of its row, for samples
+//! before and after.
 
 use crate::error::Error;
 use crate::publication::BUFFERS;

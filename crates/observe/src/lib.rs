@@ -4,8 +4,8 @@
 //! * [`Writer`] fills one file per service and thread. It never waits, and readers cannot write.
 //! * [`Reader`] copies snapshots. So do `include/fenxi_observe.h` for C and the Python package
 //!   `fenxi-observe` in `python/`.
-//! * [`Actions`] is memory for one program, its [`ActionsWriter`], which writes a weight per egress;
-//!   the reading side trusts none of it.
+//! * [`Actions`] is memory for one program, which writes a weight per egress with
+//!   [`ActionsWriter`]; the reading side trusts none of it.
 //! * [`hand_out`] gives a file to the process at the other end of a Unix socket.
 //!
 //! The files are described byte by byte in [`layout`] and [`actions`]. The paper is Yao et al.,
@@ -13,11 +13,11 @@
 //!
 //! # Promises
 //!
-//! 1. A snapshot of counters and gauges is of one moment, over all egresses. Histograms of an egress
-//!    are of one moment. A sample is whole.
+//! 1. A snapshot of counters and gauges is of one moment, over all egresses. Histograms of an
+//!    egress are of one moment. A sample is whole.
 //! 2. The writer never waits for a reader, and makes no system call after creation.
-//! 3. A reader gives up after a bounded number of tries. A writer that dies half-way leaves the last
-//!    publication readable, and at most one sample out.
+//! 3. A reader gives up after a bounded number of tries. A writer that dies half-way leaves the
+//!    last publication readable, and at most one sample out.
 //! 4. A malformed or truncated file is an error: offsets follow from the number of egresses and the
 //!    schema, and are checked when the file is opened. All else is copied values.
 //! 5. Values of one egress are never taken for another's that had the same slot: each has a number.

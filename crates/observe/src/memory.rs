@@ -1,8 +1,8 @@
 //! Words that several processes share: a mapping, or memory of this process for tests.
 //!
-//! Every access is an atomic load or store of a u64, so whatever another process writes meanwhile is
-//! a value and nothing worse. Read-only mappings are only read, by relaxed loads, which Rust promises
-//! to work there.
+//! Every access is an atomic load or store of a u64, so whatever another process writes meanwhile
+//! is a value and nothing worse. Read-only mappings are only read, by relaxed loads, which Rust
+//! promises to work there.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -106,7 +106,7 @@ mod mapping {
         map(file, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// Memory without a name, of so many words, whose size stays.
+    /// Memory without a name, of a fixed size.
     pub(crate) fn create(name: &str, words: usize) -> Result<OwnedFd, Error> {
         let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&memory, words as u64 * 8)?;

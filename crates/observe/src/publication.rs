@@ -3,8 +3,8 @@
 //! The block has three buffers, and a word counts its publications. Publication *n* stands in
 //! buffer *n* mod 3, so the writer fills a buffer that no new reader looks at, then raises the
 //! count. A reader copies the buffer that the count names and looks at the count again: the buffer
-//! is overwritten by publication *n* + 3, which the writer begins after it has counted *n* + 2. So a
-//! copy is whole if the count is at most *n* + 1 by then.
+//! is overwritten by publication *n* + 3, which the writer begins after it has counted *n* + 2. So
+//! a copy is whole if the count is at most *n* + 1 by then.
 //!
 //! There is no state in which the block is being changed. A writer that dies half-way leaves the
 //! last publication as it was.
@@ -60,8 +60,8 @@ impl Publication<'_> {
         // Acquire, with the store of the count: we see the words of this publication or later.
         fence(Ordering::Acquire);
         let copied = copy(self.buffer(number));
-        // Acquire, with the writer's fence: if we saw a word of publication n + 3, we see a count of
-        // at least n + 2 below.
+        // Acquire, with the writer's fence: if we saw a word of publication n + 3, we see a count
+        // of at least n + 2 below.
         fence(Ordering::Acquire);
         let now = self.count.load(Ordering::Relaxed);
         (now.wrapping_sub(number) < BUFFERS as u64 - 1).then_some(copied)

@@ -1,8 +1,8 @@
 //! The reservoirs of one egress: an incarnation, seven words of nothing, then samples.
 //!
 //! A slot's next egress finds the samples of the last one and empties them. Meanwhile the
-//! incarnation is 0, so a reader that sees its egress's number before and after its copy has samples
-//! of that egress only.
+//! incarnation is 0, so a reader that sees its egress's number before and after its copy has
+//! samples of that egress only.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ pub(crate) fn begin(region: &[AtomicU64], incarnation: u64) {
     for slot in region[RESERVOIRS_HEADER..].chunks_exact(SAMPLE_WORDS) {
         sample::clear(slot);
     }
-    // Release: all is empty before a reader finds the new egress.
+    // Release: the samples are gone before a reader finds the new egress.
     region[0].store(incarnation, Ordering::Release);
 }
 

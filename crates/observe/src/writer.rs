@@ -1,8 +1,8 @@
 //! The writer of a service's shared memory. It never waits and reads nothing that a reader could
 //! have written.
 //!
-//! Counters, gauges and histograms change in memory of the writer's own, at the cost of a load and a
-//! store, and are copied out by [`Writer::publish`]. Samples are written in place, at once.
+//! Counters, gauges and histograms change in memory of the writer's own, at the cost of a load and
+//! a store, and are copied out by [`Writer::publish`]. Samples are written in place, at once.
 
 #[cfg(not(loom))]
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -273,7 +273,7 @@ impl Writer {
         mixed ^ mixed >> 31
     }
 
-    /// Copies out all counters and gauges, and the changed histograms of one egress: of each in
+    /// Copies out all counters and gauges, and the changed histograms of one egress, each in
     /// turn, so that the cost of a call stays small.
     pub fn publish(&mut self, now_ns: u64) {
         self.publish_frame(now_ns);

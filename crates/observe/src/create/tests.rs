@@ -24,6 +24,8 @@ fn service(fields: &[Field]) -> Service<'_> {
 pub(crate) fn is_root(test: &str) -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
+        let must = std::env::var_os("FENXI_REQUIRE_ALL").is_some_and(|value| value == "1");
+        assert!(!must, "{test}: needs root, and FENXI_REQUIRE_ALL forbids to skip it");
         let _ = writeln!(std::io::stderr(), "SKIPPED {test}: needs root");
     }
     is_root

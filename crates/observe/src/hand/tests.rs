@@ -17,7 +17,7 @@ fn writer() -> Writer {
     Writer::in_memfd(&service).unwrap()
 }
 
-/// Whoever runs the tests.
+/// The user who runs the tests.
 fn ours() -> Allowed {
     Allowed { users: vec![rustix::process::geteuid().as_raw()], groups: Vec::new() }
 }
