@@ -42,7 +42,8 @@ impl Writer {
     /// header and its rights, not before.
     pub fn in_file(service: &Service<'_>, path: &Path, access: Access) -> Result<Self, Error> {
         let layout = Layout::new(service.egresses, service.fields)?;
-        let hidden = path.with_extension("new");
+        let mut hidden = path.as_os_str().to_owned();
+        hidden.push(".new");
         match std::fs::remove_file(&hidden) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
             _ => {}
@@ -62,5 +63,6 @@ impl Writer {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(test)]
+#[cfg(not(miri))]
 pub(crate) mod tests;

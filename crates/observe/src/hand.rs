@@ -59,5 +59,6 @@ pub fn receive(socket: impl AsFd) -> io::Result<OwnedFd> {
     files.flatten().next().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(test)]
+#[cfg(not(miri))]
 mod tests;

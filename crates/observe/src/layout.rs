@@ -373,5 +373,6 @@ pub(crate) fn from_words(words: impl Iterator<Item = u64>) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;

@@ -48,7 +48,7 @@ fn read_once(slot: &[AtomicU64]) -> Option<Sample> {
     let value = slot[2].load(Ordering::Relaxed);
     fence(Ordering::Acquire);
     let after = slot[0].load(Ordering::Relaxed);
-    let is_whole = before == after && before != 0 && before % 2 == 0;
+    let is_whole = before == after && before != 0 && before.is_multiple_of(2);
     is_whole.then_some(Sample { number: before / 2, time_ns, value })
 }
 

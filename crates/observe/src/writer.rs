@@ -348,5 +348,6 @@ fn bucket(value: u64) -> usize {
     (value | 1).ilog2() as usize
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;

@@ -1,5 +1,7 @@
 //! Rust, C and Python read what a writer wrote, value by value, and refuse what is no file.
 
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails by panicking")]
+
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
@@ -80,15 +82,15 @@ fn write(path: &Path) -> (Writer, String) {
         let address: String = egress.address.iter().map(|byte| format!("{byte:02x}")).collect();
         let Slot { index, incarnation } = slot;
         let Egress { kind, port, .. } = egress;
-        write!(expected, "egress {index} {incarnation} {} {port} {address}\n", kind.0).unwrap();
-        write!(expected, "flows_begun flows 1 {n}\nbytes_out bytes 1 {}\n", values[1]).unwrap();
-        write!(expected, "flows_in_flight flows 2 {}\n", 3 * n).unwrap();
-        write!(expected, "response ns 3 1:{n}:{}\n", n * n).unwrap();
-        write!(expected, "response ns 5{}\n", histogram(&mut [n * n].into_iter())).unwrap();
-        write!(expected, "gap ns 4{gaps}\n").unwrap();
+        writeln!(expected, "egress {index} {incarnation} {} {port} {address}", kind.0).unwrap();
+        writeln!(expected, "flows_begun flows 1 {n}\nbytes_out bytes 1 {}", values[1]).unwrap();
+        writeln!(expected, "flows_in_flight flows 2 {}", 3 * n).unwrap();
+        writeln!(expected, "response ns 3 1:{n}:{}", n * n).unwrap();
+        writeln!(expected, "response ns 5{}", histogram(&mut [n * n].into_iter())).unwrap();
+        writeln!(expected, "gap ns 4{gaps}").unwrap();
         let name = &fields[6].name;
         let long = histogram(&mut (1..=n).map(|number| number << (n % 50)));
-        write!(expected, "{name} packets 5{long}\n").unwrap();
+        writeln!(expected, "{name} packets 5{long}").unwrap();
     }
     writer.publish_all(1_764_000_000_123_456_789);
     (writer, expected)

@@ -1,6 +1,8 @@
 //! A writer at full rate, and readers in other processes that are stopped and killed at random: no
 //! copy is torn. `HAMMER_WORDS` says how many words to read (default 10⁷).
 
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails by panicking")]
+
 use std::env;
 use std::io::{BufRead, BufReader, Write, stdout};
 use std::net::IpAddr;
