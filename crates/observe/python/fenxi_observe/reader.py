@@ -4,6 +4,7 @@ import ipaddress
 import os
 import socket
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -50,15 +51,22 @@ class Snapshot:
     """
 
     def __init__(self, service, frame):
-        self.generation, self.time_ns, used = (int(word) for word in frame[:3])
-        if used > service.slots:
+        self.generation, self.time_ns, self._used = frame[:3].tolist()
+        if self._used > service.slots:
             raise Malformed("more rows than slots")
-        bits = np.unpackbits(frame[8 : service.rows].view(np.uint8), bitorder="little")
-        self.slots = np.flatnonzero(bits[:used])
-        end = service.rows + used * service.row_words
-        rows = frame[service.rows : end].reshape(used, service.row_words)
-        self._rows = rows[self.slots]
-        self._service = service
+        self._frame, self._service = frame, service
+
+    @cached_property
+    def slots(self):
+        """The slots in use."""
+        bits = self._frame[8 : self._service.rows].view(np.uint8)
+        return np.unpackbits(bits, count=self._used, bitorder="little").nonzero()[0]
+
+    @cached_property
+    def _rows(self):
+        at, words = self._service.rows, self._service.row_words
+        rows = self._frame[at : at + self._used * words].reshape(self._used, words)
+        return rows if len(self.slots) == self._used else rows[self.slots]
 
     @property
     def values(self):

@@ -59,7 +59,9 @@ class Words:
         if size < 512 or size % 8 or size > 8 * WORDS_MAX:
             raise Foreign("the file's size")
         may = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        self.words = np.frombuffer(mmap.mmap(fd, size, mmap.MAP_SHARED, may), dtype="<u8")
+        mapping = mmap.mmap(fd, size, mmap.MAP_SHARED, may)
+        self.words = np.frombuffer(mapping, dtype="<u8")
+        self.integers = memoryview(mapping).cast("Q")
         self.helper = HELPER
         if self.helper is None and platform.machine() != "x86_64":
             raise Error("this machine needs the helper in C: install fenxi-observe with a compiler")
@@ -70,7 +72,7 @@ class Words:
 
     def word(self, place):
         if self.helper is None:
-            return int(self.words[place])
+            return self.integers[place]
         return int(self.copy(place, 1)[0])
 
     def copy(self, place, count):
