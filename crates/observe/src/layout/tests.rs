@@ -75,14 +75,13 @@ fn what_cannot_be_a_file_is_refused() {
 }
 
 /// Every word of header and schema, with every value that a hostile writer would try.
+#[cfg_attr(miri, ignore = "takes minutes, and is safe code throughout")]
 #[test]
 fn no_header_is_trusted() {
     let layout = Layout::new(2, &fields()).unwrap();
     let words = written(&layout);
     let end = SCHEMA + layout.fields.len() * FIELD_WORDS;
-    // Miri takes a second per word.
-    let step = if cfg!(miri) { 13 } else { 1 };
-    for word in (0..end).filter(|word| *word != EPOCH).step_by(step) {
+    for word in (0..end).filter(|word| *word != EPOCH) {
         for value in [0, 1, 7, 0xff, words[word] ^ 1, words[word] + 1, u64::MAX / 8, u64::MAX] {
             let mut words = words.clone();
             words[word] = value;
