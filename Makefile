@@ -155,7 +155,7 @@ lint: $(TOOLS)/bin/cargo-deny ## format, words, clippy and docs, warnings as err
 	@if [ -x $< ]; then $< --log-level error --locked check licenses bans sources; else echo "SKIPPED cargo deny: not installed"; fi
 
 .PHONY: nightly
-nightly: $(TOOLS)/bin/cargo-deny ## Miri over cring, and each fuzz target for FUZZ_SECONDS (5); needs a nightly toolchain
+nightly: $(TOOLS)/bin/cargo-deny ## Miri over cring and observe, and each fuzz target for FUZZ_SECONDS (5); needs a nightly toolchain
 	@scripts/test/nightly
 
 .PHONY: bench

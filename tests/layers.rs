@@ -11,7 +11,7 @@ mod imports;
 
 /// Each crate with the crates of ours that it may know. A crate stands behind all that it knows, so
 /// no arrow runs back up.
-const MAY_KNOW: [(&str, &[&str]); 18] = [
+const MAY_KNOW: [(&str, &[&str]); 19] = [
     ("engine", &[]),
     ("dpdk", &[]),
     ("packetio", &["dpdk"]),
@@ -22,6 +22,7 @@ const MAY_KNOW: [(&str, &[&str]); 18] = [
     ("console", &[]),
     ("netfilter", &[]),
     ("ipfix", &[]),
+    ("observe", &[]),
     ("flowmgr", &["cring"]),
     ("analytics", &["cring", "accel"]),
     // The ranges and the types of settings that the leaves own.

@@ -1,0 +1,273 @@
+//! Weights of egresses, written by one other program: the way back.
+//!
+//! [`Actions`] creates the memory, gives it to one program with [`hand_out`](crate::hand_out), and
+//! reads it without trusting any of it. To change the owner, create it anew: what the last owner
+//! still writes goes nowhere.
+//!
+//! # Layout
+//!
+//! Words as in [`layout`](crate::layout). Times are of `CLOCK_MONOTONIC`, ns.
+//!
+//! | byte | word | name | value |
+//! |---|---|---|---|
+//! | 0 | 0 | magic | `FENXIACT` |
+//! | 8 | 1 | version | 1 |
+//! | 16 | 2 | words | of the whole file |
+//! | 24 | 3 | egresses | slots, as in the service's file |
+//! | 32 | 4 | epoch | of the service's file |
+//! | 64 | 8 | published | count of publications; the owner changes it |
+//! | 128 | 16 | heartbeat | anything; the owner changes it more often than every 0.8 s |
+//! | 192 | 24 | buffers | 3, each of 8 + 2 × egresses words |
+//!
+//! A buffer has the deadline in word 0 and from word 8 on two words per slot: the incarnation of
+//! the egress that is meant (0: none) and the weight, the bits of an f64. It is published and
+//! copied as a service's frame is.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, SealFlags, fchmod};
+
+use crate::egress::Slot;
+use crate::error::Error;
+use crate::layout::EGRESSES_MAX;
+use crate::memory::{Memory, create, map_read_only, map_writable, seals};
+use crate::publication::{BUFFERS, Publication};
+use crate::sync::Ordering;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"FENXIACT");
+const VERSION: u64 = 1;
+const PUBLISHED: usize = 8;
+const HEARTBEAT: usize = 16;
+const BUFFER: usize = 24;
+/// Words of a buffer before the first slot's.
+const BUFFER_HEADER: usize = 8;
+
+/// An owner whose heartbeat stays for longer is dead, ns. With a look every 100 ms, static weights
+/// apply again within 1 s.
+pub const SILENCE_MAX_NS: u64 = 800_000_000;
+
+/// Why the owner's weights do not apply, so that static ones do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Nothing was published, or nothing for an egress that is there.
+    Unwritten,
+    /// The heartbeat stands still.
+    Dead,
+    /// The deadline has passed.
+    Late,
+    /// A weight is not a number.
+    NotANumber,
+    /// A weight, or the sum of all, is infinite.
+    Infinite,
+    /// A weight is below zero.
+    Negative,
+    /// All weights are zero.
+    AllZero,
+    /// The owner was faster in every try.
+    Busy,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unwritten => "no weights were published for these egresses",
+            Self::Dead => "the heartbeat stands still",
+            Self::Late => "the deadline has passed",
+            Self::NotANumber => "a weight is not a number",
+            Self::Infinite => "a weight or their sum is infinite",
+            Self::Negative => "a weight is negative",
+            Self::AllZero => "all weights are zero",
+            Self::Busy => "weights are published faster than they can be copied",
+        })
+    }
+}
+
+fn buffer_words(egresses: usize) -> usize {
+    BUFFER_HEADER + 2 * egresses
+}
+
+fn words(egresses: usize) -> usize {
+    (BUFFER + BUFFERS * buffer_words(egresses)).next_multiple_of(512)
+}
+
+fn publication(memory: &Memory, egresses: usize) -> Publication<'_> {
+    let buffers = &memory[BUFFER..][..BUFFERS * buffer_words(egresses)];
+    Publication { count: &memory[PUBLISHED], buffers }
+}
+
+/// The side that reads weights.
+pub struct Actions {
+    memory: Memory,
+    file: Option<OwnedFd>,
+    egresses: usize,
+    /// The heartbeat last seen, and when it was new, ns.
+    heartbeat: u64,
+    beat_ns: u64,
+}
+
+impl Actions {
+    /// Memory for the weights of as many egresses as the service's file has slots.
+    pub fn create(egresses: usize, epoch_ns: u64) -> Result<Self, Error> {
+        check(egresses)?;
+        let file = create("fenxi-actions", words(egresses))?;
+        // Who is handed the file writes through it; nobody opens it anew.
+        fchmod(&file, Mode::RUSR | Mode::WUSR)?;
+        seals(&file, SealFlags::empty())?;
+        begin(&map_writable(&file)?, egresses, epoch_ns);
+        let memory = map_read_only(&file)?;
+        Ok(Self { memory, file: Some(file), egresses, heartbeat: 0, beat_ns: 0 })
+    }
+
+    /// Memory of this process, with its writer, for tests.
+    pub fn in_memory(egresses: usize, epoch_ns: u64) -> Result<(Self, ActionsWriter), Error> {
+        check(egresses)?;
+        let memory = Memory::heap(words(egresses));
+        begin(&memory, egresses, epoch_ns);
+        let writer = ActionsWriter::new(memory.clone())?;
+        Ok((Self { memory, file: None, egresses, heartbeat: 0, beat_ns: 0 }, writer))
+    }
+
+    /// The file, for [`hand_out`](crate::hand_out); `None` for memory of this process.
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Puts the weights of `egresses` into `weights`, `None` for an egress that the owner does not
+    /// know yet. `now_ns` is of `CLOCK_MONOTONIC`. Call it at least every 100 ms: an owner lives if
+    /// its heartbeat changed between calls less than [`SILENCE_MAX_NS`] apart, whatever it says.
+    ///
+    /// # Errors
+    /// Static weights apply. `weights` is then of no use.
+    pub fn weights(
+        &mut self,
+        now_ns: u64,
+        egresses: &[Slot],
+        weights: &mut [Option<f64>],
+    ) -> Result<(), Refusal> {
+        let heartbeat = self.memory[HEARTBEAT].load(Ordering::Relaxed);
+        if heartbeat != self.heartbeat {
+            (self.heartbeat, self.beat_ns) = (heartbeat, now_ns);
+        }
+        if heartbeat == 0 || now_ns.saturating_sub(self.beat_ns) > SILENCE_MAX_NS {
+            return Err(if heartbeat == 0 { Refusal::Unwritten } else { Refusal::Dead });
+        }
+        let publication = publication(&self.memory, self.egresses);
+        let deadline_ns = publication.read(|words| {
+            for (slot, weight) in egresses.iter().zip(&mut *weights) {
+                *weight = None;
+                let index = slot.index as usize;
+                if index < self.egresses {
+                    let place = BUFFER_HEADER + 2 * index;
+                    let incarnation = words[place].load(Ordering::Relaxed);
+                    let bits = words[place + 1].load(Ordering::Relaxed);
+                    let is_meant = incarnation == u64::from(slot.incarnation);
+                    *weight = is_meant.then(|| f64::from_bits(bits));
+                }
+            }
+            words[0].load(Ordering::Relaxed)
+        });
+        let deadline_ns = deadline_ns.ok_or(Refusal::Busy)?;
+        if deadline_ns == 0 {
+            return Err(Refusal::Unwritten);
+        }
+        if deadline_ns <= now_ns {
+            return Err(Refusal::Late);
+        }
+        check_weights(weights.iter().take(egresses.len()).copied().flatten())
+    }
+}
+
+fn check(egresses: usize) -> Result<(), Error> {
+    let is_valid = (1..=EGRESSES_MAX).contains(&egresses);
+    is_valid.then_some(()).ok_or(Error::Schema("egresses must be 1 to 4096"))
+}
+
+fn begin(memory: &Memory, egresses: usize, epoch_ns: u64) {
+    let header = [MAGIC, VERSION, words(egresses) as u64, egresses as u64, epoch_ns];
+    for (word, value) in memory.iter().zip(header) {
+        word.store(value, Ordering::Relaxed);
+    }
+}
+
+fn check_weights(weights: impl Iterator<Item = f64>) -> Result<(), Refusal> {
+    let mut sum = None;
+    for weight in weights {
+        if weight.is_nan() {
+            return Err(Refusal::NotANumber);
+        }
+        if weight < 0.0 {
+            return Err(Refusal::Negative);
+        }
+        sum = Some(sum.unwrap_or(0.0) + weight);
+    }
+    match sum {
+        None => Err(Refusal::Unwritten),
+        Some(sum) if sum == f64::INFINITY => Err(Refusal::Infinite),
+        Some(0.0) => Err(Refusal::AllZero),
+        Some(_) => Ok(()),
+    }
+}
+
+/// The side that writes weights, in the program that owns them.
+pub struct ActionsWriter {
+    memory: Memory,
+    egresses: usize,
+    /// The next buffer.
+    image: Vec<u64>,
+}
+
+impl ActionsWriter {
+    /// Maps memory that [`receive`](crate::receive) gave.
+    pub fn from_fd(file: impl AsFd) -> Result<Self, Error> {
+        Self::new(map_writable(file)?)
+    }
+
+    fn new(memory: Memory) -> Result<Self, Error> {
+        let word = |word: usize| memory[word].load(Ordering::Relaxed);
+        if memory.len() <= BUFFER || word(0) != MAGIC {
+            return Err(Error::Foreign);
+        }
+        if word(1) != VERSION {
+            return Err(Error::Version(word(1)));
+        }
+        let egresses = word(3).min(EGRESSES_MAX as u64 + 1) as usize;
+        check(egresses)?;
+        if words(egresses) > memory.len() {
+            return Err(Error::Malformed("more egresses than fit"));
+        }
+        Ok(Self { egresses, image: vec![0; buffer_words(egresses)], memory })
+    }
+
+    /// The epoch of the service's file that the weights are for.
+    pub fn epoch_ns(&self) -> u64 {
+        self.memory[4].load(Ordering::Relaxed)
+    }
+
+    /// Sets a weight, which the next [`publish`](Self::publish) makes known. Slots that the service
+    /// does not have are ignored.
+    pub fn set(&mut self, slot: Slot, weight: f64) {
+        let index = slot.index as usize;
+        if index < self.egresses {
+            let place = BUFFER_HEADER + 2 * index;
+            self.image[place] = slot.incarnation.into();
+            self.image[place + 1] = weight.to_bits();
+        }
+    }
+
+    /// Makes all weights known at once, valid until the deadline, and beats.
+    pub fn publish(&mut self, deadline_ns: u64) {
+        self.image[0] = deadline_ns;
+        publication(&self.memory, self.egresses).publish(&self.image);
+        self.beat();
+    }
+
+    /// Says that the owner lives. Due several times per [`SILENCE_MAX_NS`].
+    pub fn beat(&mut self) {
+        let next = self.memory[HEARTBEAT].load(Ordering::Relaxed).wrapping_add(1).max(1);
+        self.memory[HEARTBEAT].store(next, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;
