@@ -346,9 +346,9 @@ fn an_offer_needs_the_signature_of_the_key() {
     live.terminate(0);
 }
 
-/// A tuner that offers what is no model, and one that is killed again and again, change nothing.
+/// A tuner that offers what is no model changes nothing.
 #[test]
-fn a_tuner_that_lies_or_is_killed_changes_nothing() {
+fn a_tuner_that_lies_changes_nothing() {
     let Some(lab) = Lab::new("lies", &["host"], &["mkfifo"]) else { return };
     lab.wire_within("host", "a", "b");
     let dir = tempfile::tempdir().unwrap();
@@ -382,18 +382,6 @@ fn a_tuner_that_lies_or_is_killed_changes_nothing() {
     let refused =
         |outcome: &str| count(&live, "fenxi_model_offers_total", &format!("outcome=\"{outcome}\""));
     assert_eq!((refused("damaged"), refused("promoted")), (5.0, 0.0));
-    for _ in 0..50 {
-        drop(connect(&socket));
-    }
-    generate(&lab, 500);
-    readers(&live, 0.0);
-    let reading = read(connect(&socket));
-    readers(&live, 1.0);
-    generate(&lab, 500);
-    live.wait_for("all flows are over", |live| live.metric_sum("fenxi_flow_table_entries") == 0.0);
-    std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
+    live.ctl(&["status"]).expect_code(0);
     live.terminate(0);
-    let frames = reading.join().unwrap();
-    assert!(samples(&frames).count() > 0 && frames.iter().all(|frame| frame["dropped"] == 0));
 }
