@@ -15,7 +15,8 @@
 //! by more than the map has slots leaves connections without a server.
 //!
 //! New weights change as few slots as they can, in one transaction: the kernel answers once it
-//! applies, and a packet meets the map before or after it. Conntrack translates a connection as its
+//! applies, and a packet meets the map before or after it. (A kernel without commit b2f742c846ca,
+//! which Linux 6.17 has, may miss a slot at that moment.) Conntrack translates a connection as its
 //! first packet was, so existing connections stay with their servers.
 
 use std::io;
@@ -98,6 +99,7 @@ impl Slots {
     }
 
     fn transact(&mut self, weights: &[f64]) -> Result<usize, Reply> {
+        debug_assert_eq!(weights.len(), self.servers.len());
         let changes = apportion::changes(&self.present, weights);
         let added: Vec<SlotChange<'_>> = changes
             .iter()
