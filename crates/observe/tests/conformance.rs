@@ -6,10 +6,14 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
 use std::net::IpAddr;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use observe::{Access, Egress, EgressKind, Error, Field, Kind, Reader, Service, Slot, Writer};
+use observe::{
+    Access, Actions, Egress, EgressKind, Error, Field, Kind, Reader, Service, Slot, Writer,
+};
+use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
 fn fields() -> Vec<Field> {
@@ -285,3 +289,33 @@ fn hostile_files_are_errors_in_every_language() {
         }
     }
 }
+
+/// Weights from Python, through the kernel's name of a file that a socket would hand over.
+#[test]
+fn weights_from_python_apply() {
+    let scratch = tempfile::tempdir().unwrap();
+    let slots = [Slot { index: 0, incarnation: 1 }, Slot { index: 5, incarnation: 7 }];
+    for package in [Some(folder("python")), package_with_helper(&scratch)].into_iter().flatten() {
+        let Some(reader) = python_reader("weights_from_python_apply", &package) else { return };
+        let mut actions = Actions::create(8, 1).unwrap();
+        let file = actions.file().unwrap().as_raw_fd();
+        let mut owner = Command::new(reader.get_program());
+        owner.env("PYTHONPATH", package).env("PYTHONDONTWRITEBYTECODE", "1");
+        owner.args(["-c", WEIGHTS]).arg(format!("/proc/{}/fd/{file}", std::process::id()));
+        assert!(owner.status().unwrap().success());
+        let now = clock_gettime(ClockId::Monotonic);
+        let now_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+        let mut weights = [None; 2];
+        assert_eq!(actions.weights(now_ns, &slots, &mut weights), Ok(()));
+        assert_eq!(weights, [Some(0.1), Some(2.5e9)]);
+    }
+}
+
+const WEIGHTS: &str = "
+import os, sys
+from fenxi_observe import Actions, Egress
+actions = Actions(os.open(sys.argv[1], os.O_RDWR))
+of = lambda slot, incarnation: Egress(slot, incarnation, 1, 80, bytes(16))
+actions.publish([(of(0, 1), 0.3), (of(5, 7), 1)], valid_s=60)
+actions.publish([(of(0, 1), 0.1), (of(5, 7), 2.5e9)], valid_s=60)
+";
