@@ -349,7 +349,7 @@ impl Task {
 
     /// Asks the policy about each free device in turn, until it wants a batch.
     fn next_batch(&mut self, now_ns: u64, executors: &Executors) -> Option<(usize, Fire)> {
-        if !self.dispatch.retries.is_empty() {
+        if !self.dispatch.retries.is_empty() || self.swaps.await_devices() {
             return None;
         }
         let oldest_ns = self.rings.oldest_seen_ns()?;

@@ -360,6 +360,14 @@ impl Swaps {
         self.before.iter().chain(leaving).chain(&self.canary).map(|kept| &kept.dispatch)
     }
 
+    /// Whether devices that are to come back answer what they took before. Until they come, nothing
+    /// new is fired: of two depths of a flow that wait, only one might fit into the last batch of
+    /// the devices in use.
+    pub fn await_devices(&self) -> bool {
+        let back = self.swap.as_ref().filter(|swap| swap.comes_back);
+        back.and_then(|swap| swap.leaving.as_ref()).is_some_and(Kept::can_come_back)
+    }
+
     /// Whether more of the devices before are to come.
     pub fn is_exchanging(&self) -> bool {
         self.swap.as_ref().is_some_and(|swap| !swap.is_over())

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 const DEPTHS: u8 = 3;
 const ENTRIES: usize = 500;
+const GENERATIONS: u16 = 250;
 
 /// Label words of tasks with several depths.
 struct Words(Vec<LabelWord>);
@@ -139,6 +140,8 @@ struct Outcome {
     full: u64,
     /// Swaps that have come to their end, by how the model came or went.
     replaced: u64,
+    /// Of those, models before that came back.
+    back: u64,
     promoted: u64,
     withdrawn: u64,
     /// Flows that a canary answered.
@@ -151,7 +154,13 @@ struct Load {
     words: Arc<Words>,
     flows: Vec<Flow>,
     random: Random,
+    /// The last generation that a model got.
     generation: u16,
+    /// Those in use and before.
+    in_use: u16,
+    before: Option<u16>,
+    /// By generation, the one that its devices had first.
+    first: Vec<u16>,
     /// The last canary's generation.
     canary: Option<u16>,
     has_canary: bool,
@@ -188,6 +197,9 @@ impl Load {
             flows: vec![Flow::default(); ENTRIES],
             random: Random(7),
             generation: 0,
+            in_use: 0,
+            before: None,
+            first: (0..GENERATIONS).collect(),
             canary: None,
             has_canary: false,
             fails_in,
@@ -233,7 +245,7 @@ impl Load {
                 // The kernel does not know every answer.
                 let given = flow.kernel.filter(|_| self.random.below(8) > 0);
                 let given = given.map(|model| Label::Class {
-                    class: class_by(model, &row),
+                    class: class_by(self.first[usize::from(model)], &row),
                     confidence: 1,
                     source: Source::Model,
                     model,
@@ -259,7 +271,8 @@ impl Load {
         let mut models = Vec::new();
         for (label, row) in labels.iter().zip(&self.flows[index].rows) {
             if let Label::Class { class, model, .. } = *label {
-                assert_eq!(class, class_by(model, row), "what the model says that is named");
+                let first = self.first[usize::from(model)];
+                assert_eq!(class, class_by(first, row), "what the model says that is named");
                 models.push(model);
             }
         }
@@ -281,14 +294,35 @@ impl Load {
             (true, _) => Coming::Withdrawn,
         };
         self.has_canary = coming == Coming::Canary;
-        if matches!(coming, Coming::Promoted | Coming::Withdrawn) {
-            return NewModel { accelerators: Vec::new(), generation: self.generation, coming };
+        let mut model = NewModel { accelerators: Vec::new(), generation: self.generation, coming };
+        match coming {
+            Coming::Withdrawn => return model,
+            Coming::Promoted => {
+                self.before = Some(std::mem::replace(&mut self.in_use, self.generation));
+                return model;
+            }
+            Coming::Canary | Coming::Replaces => {}
         }
-        self.generation = (self.generation + 1) % 250;
-        self.canary = self.has_canary.then_some(self.generation).or(self.canary);
-        let is_inline = self.producer.is_none();
-        let accelerators = accelerators(is_inline, self.generation, self.fails_in);
-        NewModel { accelerators, generation: self.generation, coming }
+        self.generation = (self.generation + 1) % GENERATIONS;
+        model.generation = self.generation;
+        let mut first = self.generation;
+        match coming {
+            Coming::Canary => self.canary = Some(self.generation),
+            _ => {
+                let before = self.before.replace(self.in_use);
+                self.in_use = self.generation;
+                if let Some(before) = before.filter(|_| self.random.below(4) == 0) {
+                    first = self.first[usize::from(before)];
+                    self.outcome.back += 1;
+                }
+            }
+        }
+        self.first[usize::from(self.generation)] = first;
+        if first == self.generation {
+            let is_inline = self.producer.is_none();
+            model.accelerators = accelerators(is_inline, self.generation, self.fails_in);
+        }
+        model
     }
 
     /// Swaps whenever the last swap is over, after `every` steps at least.
@@ -311,6 +345,7 @@ impl Load {
                 }
             }
             if swapping.is_none() && steps.is_multiple_of(every) {
+                let were = (self.in_use, self.before);
                 let model = self.change();
                 swapping = Some(model.coming);
                 let task = &mut self.manager.tasks_mut()[0];
@@ -319,6 +354,7 @@ impl Load {
                     // Its devices have failed.
                     Err(refused) => {
                         assert!(matches!(refused.error, SwapError::Canary(_)), "{refused}");
+                        (self.in_use, self.before) = were;
                         (self.has_canary, swapping) = (true, None);
                     }
                 }
@@ -336,14 +372,16 @@ fn no_flow_has_answers_of_two_models_and_none_is_without() {
     for is_inline in [false, true] {
         let outcome = Load::new(is_inline, None).run(1_000_000, 1_200);
         let Outcome { flows, mixed, without, full, .. } = outcome;
-        let Outcome { replaced, promoted, withdrawn, by_canaries, .. } = outcome;
+        let Outcome { replaced, back, promoted, withdrawn, by_canaries, .. } = outcome;
         println!(
-            "{flows} flows, {full} with all answers, {replaced} models replaced, {promoted} \
+            "{flows} flows, {full} with all answers, {replaced} models replaced, {back} by the \
+             one before, {promoted} \
              canaries promoted, {withdrawn} withdrawn, {by_canaries} flows of theirs, inline: \
              {is_inline}"
         );
         assert_eq!((mixed, without), (0, 0), "inline: {is_inline}");
-        assert!(replaced.min(promoted).min(withdrawn) >= 200, "{replaced} {promoted} {withdrawn}");
+        let least = replaced.min(promoted).min(withdrawn).min(back);
+        assert!(least >= 100, "{replaced} {back} {promoted} {withdrawn}");
         assert!(replaced + promoted >= 1000, "{replaced} and {promoted}");
         assert!(by_canaries > flows / 50, "{by_canaries} of {flows}");
         assert!(full > flows / 10, "{full} of {flows}");

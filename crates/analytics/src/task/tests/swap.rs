@@ -278,6 +278,41 @@ fn a_new_cache_holds_no_answer_and_takes_those_of_the_model_in_use() {
 }
 
 #[test]
+fn there_is_one_canary_at_a_time_and_no_other_model_comes_beside_it() {
+    let mut world = Plan::new(Policy::None).start();
+    let prepare = |world: &mut World, coming: Coming, generation: u16| -> Result<(), SwapError> {
+        let mut standby = standby(world, 1, generation);
+        let model = standby.model.as_mut().unwrap();
+        model.coming = coming;
+        if matches!(coming, Coming::Promoted | Coming::Withdrawn) {
+            model.accelerators.clear();
+        }
+        world.task.prepare(standby).map_err(|refused| refused.error)?;
+        world.task.commit();
+        world.round_at_ms(u64::from(generation));
+        assert!(world.task.take_retired().is_some());
+        Ok(())
+    };
+    for coming in [Coming::Promoted, Coming::Withdrawn] {
+        let refused = prepare(&mut world, coming, 1);
+        assert_eq!(refused, Err(SwapError::Canary("there is no canary")));
+    }
+    assert_eq!(prepare(&mut world, Coming::Canary, 1), Ok(()));
+    for coming in [Coming::Canary, Coming::Replaces] {
+        assert!(matches!(prepare(&mut world, coming, 2), Err(SwapError::Canary(_))));
+    }
+    assert_eq!(prepare(&mut world, Coming::Withdrawn, 1), Ok(()));
+    assert_eq!(prepare(&mut world, Coming::Canary, 2), Ok(()));
+    assert_eq!(world.task.counters().swaps, 0);
+    assert_eq!(prepare(&mut world, Coming::Promoted, 2), Ok(()));
+    assert_eq!(world.task.counters().swaps, 1);
+    world.emit_new(0, 1);
+    world.round_at_ms(5);
+    world.finish();
+    assert_eq!(check_label(&world, 0), 2);
+}
+
+#[test]
 fn the_model_before_comes_back_once_it_has_answered_what_waits() {
     let mut plan = Plan::new(Policy::None);
     plan.devices[0].1 = vec![Deed::Works(2)];
