@@ -198,8 +198,11 @@ fn a_candidates_way(test: &str, layout: &str, is_recorded: bool) {
     // Nothing is offered beside it.
     world.live.ctl(&["model", "offer", good]).expect_code(69);
     world.wait_for("canary");
-    let page = world.ctl(&["model", "offers"]);
-    assert!(page.contains("above-500: a canary, has answered "), "{page}");
+    world.live.wait_for("flows of the canary", |live| {
+        let page = live.ctl(&["model", "offers"]).expect_code(0).stdout;
+        assert!(page.contains("above-500: a canary, has answered "), "{page}");
+        !page.contains("has answered 0 of")
+    });
     let back = world.ctl(&["model", "back"]);
     assert!(back.contains("no canary any more"), "{back}");
     assert_eq!(world.count("fenxi_model_offers_total", "\"withdrawn\""), 1.0);

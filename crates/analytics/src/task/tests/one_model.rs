@@ -370,7 +370,7 @@ impl Load {
 #[test]
 fn no_flow_has_answers_of_two_models_and_none_is_without() {
     for is_inline in [false, true] {
-        let outcome = Load::new(is_inline, None).run(1_000_000, 1_200);
+        let outcome = Load::new(is_inline, None).run(1_500_000, 2_000);
         let Outcome { flows, mixed, without, full, .. } = outcome;
         let Outcome { replaced, back, promoted, withdrawn, by_canaries, .. } = outcome;
         println!(
