@@ -20,11 +20,13 @@ mod frame;
 mod held;
 mod judge;
 mod offer;
+mod refusal;
 mod signature;
 mod strata;
 
 pub use ask::{Asked, Session, ask};
 pub use control::Learning;
 pub use held::SharedHeld;
-pub use offer::{Models, OUTCOMES, Offers, Refusal};
+pub use offer::{Models, OUTCOMES, Offers};
+pub use refusal::Refusal;
 pub use signature::Key;

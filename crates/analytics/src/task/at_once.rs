@@ -5,6 +5,7 @@
 //! [`TIMED_EVERY`] is timed, and those behind it count as if they had taken as long.
 
 use super::Task;
+use super::canary;
 use super::row_layout::write_series;
 use super::swap::Role;
 use super::whose::Lesser;
@@ -69,7 +70,7 @@ impl Task {
         };
         let is_for_canary = self.swaps.canary.as_ref().is_some_and(|canary| match lesser {
             Lesser::By(generation) => canary.model.generation == generation,
-            Lesser::None | Lesser::Pending => canary.takes(self.terms.word, asked),
+            Lesser::None | Lesser::Pending => canary::takes(canary, self.terms.word, asked),
         });
         let role = match self.dispatch.device_slots.first() {
             _ if is_for_canary => Role::Canary,

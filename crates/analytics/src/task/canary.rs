@@ -17,7 +17,7 @@ use super::Task;
 use super::kept::Kept;
 use crate::Accelerator;
 use crate::device_slot::Model;
-use cring::FlowRef;
+use cring::{FlowRef, Slot};
 
 /// One new flow in this many is for the canary. Enough to see within some hundred flows what its
 /// answers are like, and few enough that a bad one harms little.
@@ -32,9 +32,18 @@ impl Task {
     }
 }
 
+/// Whether a canary takes this series: the first, from label word `word`, of a new flow of its
+/// share.
+pub(super) fn takes(canary: &Kept, word: u8, slot: &Slot) -> bool {
+    slot.series.task == word
+        && is_chosen(slot.flow)
+        && canary.has_room()
+        && canary.dispatch.up() > 0
+}
+
 /// Whether a new flow is one of the share. A place in the flow table depends on all flows before,
 /// so that nobody can choose it from outside, and is the same when a recording is replayed.
-pub(super) fn is_chosen(flow: FlowRef) -> bool {
+fn is_chosen(flow: FlowRef) -> bool {
     let number = u64::from(flow.generation) << 32 | u64::from(flow.index);
     // 2^64 over the golden ratio: numbers in a row are spread evenly.
     let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);

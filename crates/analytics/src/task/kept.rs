@@ -13,14 +13,13 @@
 //! A flow whose model has gone, two swaps ago or with its canary, gets no further answer: those
 //! that it has decide.
 
-use super::canary::is_chosen;
 use super::rings::Rings;
 use crate::counters::{DeviceCounters, Phases};
 use crate::device_slot::{DeviceSlot, Model};
 use crate::dispatch::Dispatch;
 use crate::rows::{Retry, Row};
 use crate::{Accelerator, DeviceState};
-use cring::{FlowRef, Series, Slot};
+use cring::{FlowRef, Series};
 
 /// The least number of series that a kept model has room for.
 const ROOM_LEAST: usize = 256;
@@ -107,14 +106,6 @@ impl Kept {
     /// Whether another series may be taken.
     pub fn has_room(&self) -> bool {
         self.dispatch.retries.len() < self.room
-    }
-
-    /// Whether the canary takes this series: the first of a new flow of its share.
-    pub fn takes(&self, word: u8, slot: &Slot) -> bool {
-        slot.series.task == word
-            && is_chosen(slot.flow)
-            && self.has_room()
-            && self.dispatch.up() > 0
     }
 
     /// Whether a series of this flow is under way here.

@@ -3,6 +3,7 @@
 //! A flow's model is found in its label words. Only its task writes answers there, and a flow's
 //! series come down one ring in their order, so a look at the lesser depths is enough.
 
+use super::canary;
 use super::kept::Kept;
 use super::swap::Swaps;
 use crate::device_slot::Model;
@@ -91,7 +92,7 @@ impl Models<'_> {
                 }
             }
             Lesser::None => match canary {
-                Some(canary) if canary.takes(self.word, slot) => Whose::Kept(canary),
+                Some(canary) if canary::takes(canary, self.word, slot) => Whose::Kept(canary),
                 _ => Whose::InUse,
             },
             Lesser::By(_) => Whose::InUse,

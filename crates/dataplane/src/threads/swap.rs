@@ -277,8 +277,7 @@ impl Swapper {
                 false => swaps.done += u64::from(has_model),
             }
         });
-        let before = is_sound.map(|is_sound| Previous { is_sound, generation, bundle });
-        Ok(before.filter(|_| has_model))
+        Ok(has_model.then_some(Previous { is_sound, generation, bundle }))
     }
 
     /// The first phase: all workers accept, or none. A worker that does not answer in time is stuck
@@ -342,24 +341,24 @@ impl Swapper {
     }
 
     /// The second phase: all workers swap, and hand back the sessions before the old ones, to be
-    /// dropped here. Returns whether the old ones can come back; `None` if a worker is late. That
-    /// worker swaps before its next batch, whenever it goes on, so the swap stands.
-    fn commit(&mut self) -> Result<Option<bool>, Refusal> {
+    /// dropped here. Returns whether the old ones can come back; not if a worker is late. That worker
+    /// swaps before its next batch, whenever it goes on, so the swap stands.
+    fn commit(&mut self) -> Result<bool, Refusal> {
         for target in &mut self.targets {
             target.send(Step::Commit)?;
         }
         let until = Instant::now() + self.answer_within;
-        let mut is_sound = Some(true);
+        let mut is_sound = true;
         for target in &mut self.targets {
             match target.answer(until, &self.helpers)? {
                 Some(Answer::Retired(retired)) => {
-                    is_sound = is_sound.map(|so_far| so_far && retired.can_come_back);
+                    is_sound &= retired.can_come_back;
                 }
                 Some(_) => {}
                 None => {
                     let what = "it swaps before its next batch";
                     warn!("{}", target.is_late(self.answer_within, what));
-                    is_sound = None;
+                    is_sound = false;
                 }
             }
         }

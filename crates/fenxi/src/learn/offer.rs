@@ -32,6 +32,7 @@ use tracing::{info, warn};
 use super::ask::Asked;
 use super::held::{SharedHeld, question};
 use super::judge::{self, Figures, Question, Rival, Trial};
+use super::refusal::Refusal;
 use super::signature::Key;
 use stages::{Expected, Stage};
 
@@ -90,26 +91,6 @@ pub const OUTCOMES: [&str; 25] = [
     "counter",
     "servers",
 ];
-
-/// Why a candidate is refused or returned.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Refusal {
-    /// The outcome in metrics.
-    pub name: &'static str,
-    pub why: String,
-}
-
-impl Refusal {
-    pub fn new(name: &'static str, why: impl ToString) -> Refusal {
-        Refusal { name, why: why.to_string() }
-    }
-}
-
-impl From<judge::Refused> for Refusal {
-    fn from(refused: judge::Refused) -> Refusal {
-        Refusal::new(refused.name(), refused)
-    }
-}
 
 /// What offers do with models.
 pub trait Models {

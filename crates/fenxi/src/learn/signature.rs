@@ -7,7 +7,7 @@ use accel::{Bundle, read_regular};
 use config::Config;
 use minisign_verify::{Error, PublicKey, Signature};
 
-use super::offer::Refusal;
+use super::refusal::Refusal;
 use crate::exit::Failure;
 
 /// The signature, in the bundle's folder.

@@ -43,6 +43,7 @@ pub struct Prepared {
 }
 
 /// The sessions that a swap has replaced. The analytics workers keep them until the next swap.
+#[derive(Clone)]
 pub struct Previous {
     /// All of them can work again: one that had hung might give an old answer to a new batch.
     pub(super) is_sound: bool,

@@ -207,15 +207,13 @@ impl Offers {
     ) -> Result<(), Refusal> {
         let Candidate { bundle, before, from, expected, .. } = candidate;
         let bands = bundle.labels().len();
-        let (late, given) = self.held.with(|held| {
-            let answers = held.since(task, *from).filter_map(|it| it.answer);
-            let own = answers.filter(|it| it.model == by).map(|it| it.class);
-            (late(held.since(task, *from)), mix(own, bands))
-        });
+        let late = self.held.with(|held| late(held.since(task, *from)));
         judge::check_late(late, expected.late)?;
-        judge::check_mix(&given, &expected.mix)?;
         let (samples, questions) = self.known(task, *from, bundle)?;
         let answers: Vec<_> = samples.iter().map(|it| it.answer).collect();
+        // As in shadow, of flows whose truth is known.
+        let own = answers.iter().flatten().filter(|it| it.model == by).map(|it| it.class);
+        judge::check_mix(&mix(own, bands), &expected.mix)?;
         let [own, other] = match models.ask(task, [bundle, before], samples) {
             Ok(asked) => asked,
             // A tuner may have removed the old bundle; labels still come.

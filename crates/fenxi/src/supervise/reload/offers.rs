@@ -175,7 +175,8 @@ impl Models for Reloader {
 
     fn back(&mut self, task: usize) -> Result<(), Refusal> {
         let generation = self.in_use(task).1;
-        let Some((_, before)) = self.promoted[task].take_if(|(of, _)| *of == generation) else {
+        let promoted = self.promoted[task].clone().filter(|(of, _)| *of == generation);
+        let Some((_, before)) = promoted else {
             let why = "the model in use is no promoted candidate, or the one before is gone";
             return Err(Refusal::new("failed", why));
         };
@@ -183,6 +184,9 @@ impl Models for Reloader {
         let change = self.beside(task, &dir, move |base| {
             Change::back(base, task, before).map_err(|why| failed(&why))
         })?;
-        self.apply(change).map(drop).map_err(|why| failed(&why))
+        // The model before stays known until then, so that a failure can be tried again.
+        self.apply(change).map_err(|why| failed(&why))?;
+        self.promoted[task] = None;
+        Ok(())
     }
 }
