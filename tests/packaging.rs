@@ -228,8 +228,13 @@ fn the_packages_work_from_where_they_are_unpacked() {
         let (code, said) = package.fenxi(&["check", "--config-only", "-c", &config]);
         assert_eq!(code, 0, "{example}: {said}");
     }
-    for script in ["tasks/try", "shaper/shaper", "bulk-last/try", "configs/policy/make-subscribers"]
-    {
+    for script in [
+        "tasks/try",
+        "shaper/shaper",
+        "bulk-last/try",
+        "services/balance/try",
+        "configs/policy/make-subscribers",
+    ] {
         let mode = std::fs::metadata(examples.join(script)).expect(script);
         assert_eq!(mode.permissions().mode() & 0o777, 0o755, "{script}");
     }

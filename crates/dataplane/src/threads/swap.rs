@@ -341,8 +341,8 @@ impl Swapper {
     }
 
     /// The second phase: all workers swap, and hand back the sessions before the old ones, to be
-    /// dropped here. Returns whether the old ones can come back; not if a worker is late. That worker
-    /// swaps before its next batch, whenever it goes on, so the swap stands.
+    /// dropped here. Returns whether the old ones can come back; not if a worker is late. That
+    /// worker swaps before its next batch, whenever it goes on, so the swap stands.
     fn commit(&mut self) -> Result<bool, Refusal> {
         for target in &mut self.targets {
             target.send(Step::Commit)?;

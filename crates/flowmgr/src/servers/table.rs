@@ -35,7 +35,7 @@ pub struct Cell {
     pub begun_us: i64,
     /// Bytes, log2 of the bytes, log2 of the duration in µs.
     pub means: [f32; 3],
-    /// Up to [`FLOWS_MAX`].
+    /// Up to `FLOWS_MAX`.
     pub flows: u8,
     /// Minute of flow time when it was last used, wrapping.
     pub minute: u16,

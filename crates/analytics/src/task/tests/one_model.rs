@@ -140,7 +140,7 @@ struct Outcome {
     full: u64,
     /// Swaps that have come to their end, by how the model came or went.
     replaced: u64,
-    /// Of those, models before that came back.
+    /// How often the model before came back.
     back: u64,
     promoted: u64,
     withdrawn: u64,
