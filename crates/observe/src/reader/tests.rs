@@ -72,7 +72,8 @@ fn a_snapshot_is_of_the_last_publication() {
     let mut snapshot = both.reader.snapshot();
     both.reader.read(&mut snapshot).unwrap();
     assert_eq!((snapshot.time_ns(), snapshot.egresses().count()), (0, 0));
-    let slots: Vec<Slot> = (0..count as u16).map(|port| both.writer.insert(&server(port)).unwrap()).collect();
+    let slots: Vec<Slot> =
+        (0..count as u16).map(|port| both.writer.insert(&server(port)).unwrap()).collect();
     for (n, slot) in slots.iter().enumerate() {
         both.writer.add(*slot, both.packets, n as u64);
     }
