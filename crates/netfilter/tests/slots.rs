@@ -101,6 +101,8 @@ fn new_connections_follow_weights_and_old_ones_stay() {
     // What someone else has changed is put right: when it is in the way, or once it is read.
     let change = "nft delete element ip balance servers '{ 0, 1 }' &&
         nft add element ip balance servers '{ 0 : 192.0.2.1 }'";
+    slots.read().unwrap();
+    slots.write(&[1.0, 0.0]).unwrap();
     lab.run("router", change);
     assert_ne!(slots.write(&[0.0, 1.0]).unwrap(), 0);
     lab.run("router", change);
