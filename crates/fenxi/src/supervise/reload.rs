@@ -172,6 +172,8 @@ fn unreadable(errors: ConfigErrors) -> Error {
 impl Reloader {
     fn run(mut self, commands: &Receiver<Command>) {
         let helpers = self.helpers.clone();
+        // Commands in between do not put it off.
+        let mut next_look = Instant::now() + LOOK_EVERY;
         loop {
             let undo_is_due = match &self.undo {
                 Some(undo) => crossbeam_channel::at(undo.at),
@@ -179,7 +181,7 @@ impl Reloader {
             };
             let look = match &self.offers {
                 Some(offers) if offers.are_under_way() && self.undo.is_none() => {
-                    crossbeam_channel::after(LOOK_EVERY)
+                    crossbeam_channel::at(next_look)
                 }
                 _ => never(),
             };
@@ -193,7 +195,10 @@ impl Reloader {
                     Err(_) => return,
                 },
                 recv(undo_is_due) -> _ => self.revert(),
-                recv(look) -> _ => self.look_at_offers(),
+                recv(look) -> _ => {
+                    self.look_at_offers();
+                    next_look = Instant::now() + LOOK_EVERY;
+                }
                 recv(helpers.run_ended()) -> _ => return,
             }
         }

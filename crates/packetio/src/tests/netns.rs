@@ -5,6 +5,7 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -39,6 +40,23 @@ impl Netns {
 
     pub fn add_pair(&self) {
         self.run("ip link add a0 type veth peer name b0 && ip link set a0 up && ip link set b0 up");
+        self.wait_for_link();
+    }
+
+    /// Sets `b0` up again, and waits until frames pass.
+    pub fn up_again(&self) {
+        self.run("ip link set b0 up");
+        self.wait_for_link();
+    }
+
+    /// The kernel sees some time after both ends are up that they are linked, and drops until then
+    /// what is sent.
+    fn wait_for_link(&self) {
+        let until = Instant::now() + Duration::from_secs(10);
+        while self.run("ip -o link show up").matches("state UP").count() < 2 {
+            assert!(Instant::now() < until, "a0 and b0 are not linked");
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     pub fn name(&self) -> &str {

@@ -80,7 +80,7 @@ fn an_interface_that_was_away_is_reported_once_and_found_again() {
         assert_eq!((tx.counts().sent, tx.counts().refused), (0, 20));
         assert_eq!(tx.link_event(), None, "the receiving side reports it");
 
-        netns.run("ip link set b0 up");
+        netns.up_again();
         let (_, events) = run(&mut ports, |_, events| !events.is_empty());
         let back = LinkEvent::Up("b0: the interface is back".to_owned());
         assert_eq!(events, std::slice::from_ref(&back));
@@ -222,7 +222,7 @@ fn an_interface_that_is_down_can_be_opened() {
     netns.inside(|| {
         let mut ports = ports();
         assert!(ports[0].rx.counts().is_away);
-        netns.run("ip link set b0 up");
+        netns.up_again();
         run(&mut ports, |_, events| !events.is_empty());
         send("a0", numbered(3));
         run(&mut ports, |frames, _| frames == 3);
