@@ -234,9 +234,13 @@ def run(args):
 
 
 def main(arguments):
-    args = parser().parse_args(arguments)
+    return carry_out(run, parser().parse_args(arguments))
+
+
+def carry_out(work, args):
+    """Does the work of a program; its exit code."""
     try:
-        run(args)
+        work(args)
     except Refusal as refusal:
         print(f"fenxi-tune: {refusal}", file=sys.stderr)
         return refusal.code

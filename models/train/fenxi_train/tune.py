@@ -14,7 +14,6 @@ import pathlib
 import shlex
 import shutil
 import signal
-import sys
 import time
 
 from . import bundle, calibrate, drift, fleet, topic, tuner, volume, wire
@@ -294,11 +293,4 @@ def run(args):
 
 
 def main(arguments):
-    args = parser().parse_args(arguments)
-    try:
-        run(args)
-    except Refusal as refusal:
-        print(f"fenxi-tune: {refusal}", file=sys.stderr)
-        return refusal.code
-    except KeyboardInterrupt:
-        return 0
+    return fleet.carry_out(run, parser().parse_args(arguments))
