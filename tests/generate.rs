@@ -300,7 +300,8 @@ impl Netns {
         netns.shell(
             "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6; \
              ip link add a0 mtu 9000 type veth peer name b0 mtu 9000; \
-             ip link set a0 up; ip link set b0 up",
+             ip link set a0 up; ip link set b0 up; \
+             until [ $(ip -o link show up | grep -c 'state UP') = 2 ]; do sleep 0.01; done",
         );
         Some(netns)
     }

@@ -81,6 +81,10 @@ impl Lab {
         }
         lab.set("router", "ipv4/ip_forward", "1");
         lab.set("router", "ipv6/conf/all/forwarding", "1");
+        // A connection stays however slow the machine is.
+        for key in ["udp_timeout", "udp_timeout_stream"] {
+            lab.set("router", &format!("netfilter/nf_conntrack_{key}"), "600");
+        }
         lab.nft("router", OTHERS);
         if masquerades {
             lab.nft("router", MASQUERADE);
@@ -190,6 +194,8 @@ impl Lab {
                  ip link set dev {one} up && ip link set dev {other} up"
             ),
         );
+        self.wait_for_link(host, one);
+        self.wait_for_link(host, other);
     }
 
     /// A wire between two hosts.
@@ -203,6 +209,21 @@ impl Lab {
             ),
         );
         self.run(other, &format!("ip link set dev {its_device} up"));
+        self.wait_for_link(host, device);
+        self.wait_for_link(other, its_device);
+    }
+
+    /// The kernel notices some time after both ends of a wire are up that they are linked. Until
+    /// then it drops what is sent.
+    pub fn wait_for_link(&self, host: &str, device: &str) {
+        self.run(
+            host,
+            &format!(
+                "for i in $(seq 6000); do \
+                   [ $(cat /sys/class/net/{device}/operstate) = up ] && exit; sleep 0.01; \
+                 done; ip link >&2; exit 1"
+            ),
+        );
     }
 
     /// A program on a host, to be started.
@@ -274,6 +295,12 @@ impl Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         for host in &self.hosts {
+            // Where a frame was lost says how.
+            if std::thread::panicking() {
+                let links = self.command(host, "ip").args(["-s", "link"]).output();
+                let links = links.map(|output| output.stdout).unwrap_or_default();
+                eprintln!("{host}:\n{}", String::from_utf8_lossy(&links));
+            }
             let _ = Command::new("ip").args(["netns", "del", &self.name(host)]).output();
         }
     }

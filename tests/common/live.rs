@@ -187,11 +187,27 @@ impl Live {
 
     /// What `/metrics` serves.
     pub fn scrape(&self) -> String {
-        let mut stream = UnixStream::connect(self.http()).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        self.try_scrape().unwrap()
+    }
+
+    fn try_scrape(&self) -> io::Result<String> {
+        let mut stream = UnixStream::connect(self.http())?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
         let mut page = String::new();
-        stream.read_to_string(&mut page).unwrap();
-        page
+        stream.read_to_string(&mut page)?;
+        Ok(page)
+    }
+
+    /// For whoever looks for the reason of a failure: what it has counted and said.
+    fn tell(&self) {
+        let page = self.try_scrape().unwrap_or_else(|error| error.to_string());
+        let counted = page.lines().filter(|line| {
+            line.starts_with("fenxi_p") && !line.ends_with(" 0") && !line.ends_with(" 0.0")
+        });
+        for line in counted.chain(self.stderr.lock().iter().flat_map(|said| said.lines())) {
+            eprintln!("fenxi: {line}");
+        }
     }
 
     /// The samples of a metric; there must be some.
@@ -220,11 +236,7 @@ impl Live {
     pub fn wait_for(&self, what: &str, is_so: impl Fn(&Live) -> bool) {
         let began = Instant::now();
         while !is_so(self) {
-            if began.elapsed() >= PATIENCE {
-                let page = self.scrape();
-                let ports = page.lines().filter(|line| line.starts_with("fenxi_p"));
-                panic!("in vain: {what}\n{}", ports.collect::<Vec<_>>().join("\n"));
-            }
+            assert!(began.elapsed() < PATIENCE, "in vain: {what}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -306,6 +318,9 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
+        if self.child.is_some() && std::thread::panicking() {
+            self.tell();
+        }
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();

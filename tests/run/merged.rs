@@ -138,6 +138,9 @@ fn segments_behind_a_vlan_tag_count_as_on_the_wire() {
             "host",
             "ip link add near type veth peer name far && ip link set near up && ip link set far up",
         );
+        for device in ["near", "far"] {
+            lab.wait_for_link("host", device);
+        }
         if !is_on {
             lab.run(
                 "host",

@@ -20,7 +20,8 @@ trap 'ip netns del "$space"; rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 ip netns exec "$space" sh -c '
     sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
-    ip link add dev a type veth peer name b && ip link set dev a up && ip link set dev b up'
+    ip link add dev a type veth peer name b && ip link set dev a up && ip link set dev b up
+    until [ "$(ip -o link show up | grep -c "state UP")" = 2 ]; do sleep 0.1; done'
 ip netns exec "$space" "${PYTHON:-target/train-venv/bin/python}" tests/train/tune.py "$fenxi" "$work" || {
     tail -n 50 "$work"/*.log
     exit 1
