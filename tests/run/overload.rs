@@ -278,6 +278,8 @@ fn it_ends_in_order_at_any_load() {
         };
         let live = start(&lab, over, mode, &[]);
         let sent = lab.on("host", || send(&common::demo(), "a"));
+        // A busy kernel hands frames over some time after they were sent.
+        wait_for_all(&live, sent);
         let summary = live.terminate(0).json();
         assert_eq!(summary["packets"], sent);
 
