@@ -17,8 +17,9 @@ use crate::common;
 use crate::common::lab::Lab;
 use crate::common::live::Live;
 
-/// Payload of each packet, and packets, of a large flow and of a small one.
-const SHAPES: [(usize, usize); 2] = [(1200, 6), (100, 2)];
+/// Payload of each packet, and packets, of a large flow and of a small one; and once the traffic
+/// has turned, so that large flows have small packets.
+const SHAPES: [[(usize, usize); 2]; 2] = [[(1200, 6), (100, 2)], [(100, 40), (1200, 2)]];
 
 /// A bundle that is sure that a flow is large if its first packet is longer than this.
 fn bundle(dir: &Path, above: u16) -> PathBuf {
@@ -67,13 +68,15 @@ struct World {
 /// Flows out of an interface, small and large in turn.
 struct Traffic {
     stop: Arc<AtomicBool>,
+    has_turned: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Traffic {
     fn start(lab: &Lab) -> Traffic {
         let stop = Arc::new(AtomicBool::new(false));
-        let is_over = stop.clone();
+        let has_turned = Arc::new(AtomicBool::new(false));
+        let (is_over, turned) = (stop.clone(), has_turned.clone());
         let (ready, is_ready) = std::sync::mpsc::channel();
         // Sockets stay in the namespace in which they were made.
         let run = lab.entering("host", move || {
@@ -85,7 +88,8 @@ impl Traffic {
                 let port = 1024 + (flow % 60_000) as u16;
                 let socket = UdpSocket::bind(("10.80.0.1", port)).unwrap();
                 socket.connect("10.80.0.2:4433").unwrap();
-                let (length, packets) = SHAPES[flow % 2];
+                let shapes = SHAPES[usize::from(turned.load(Ordering::Relaxed))];
+                let (length, packets) = shapes[flow % 2];
                 for _ in 0..packets {
                     socket.send(&[0; 1200][..length]).unwrap();
                 }
@@ -94,7 +98,7 @@ impl Traffic {
         });
         let thread = Some(std::thread::spawn(run));
         is_ready.recv().unwrap();
-        Traffic { stop, thread }
+        Traffic { stop, has_turned, thread }
     }
 
     fn stop(&mut self) {
@@ -155,6 +159,33 @@ impl World {
         });
     }
 
+    /// Waits for flows to judge by, and offers a model that is right about all.
+    fn offer(&self) -> String {
+        let held = |live: &Live| {
+            live.samples_with("fenxi_learn_samples_total", "outcome=\"held\"").iter().sum::<f64>()
+        };
+        self.live.wait_for("flows to judge by", |live| held(live) > 300.0);
+        let good = bundle(self.dir.path(), 500).to_str().unwrap().to_owned();
+        let judged = self.ctl(&["model", "offer", &good]);
+        assert!(judged.contains("in shadow for the next 300 held-out flows"), "{judged}");
+        good
+    }
+
+    /// Waits for a record of a flow that the model of this generation has answered; its number.
+    fn flow_of(&self, generation: u64) -> String {
+        let file = self.dir.path().join("flows.jsonl");
+        let find = || {
+            let text = fs::read_to_string(&file).unwrap_or_default();
+            // The last line may not be whole yet.
+            let mut records = text.lines().rev().filter_map(|line| serde_json::from_str(line).ok());
+            let found = records
+                .find(|it: &Value| it["type"] == "flow" && it["model_generation"] == generation);
+            found.map(|it| it["flow_id"].to_string())
+        };
+        self.live.wait_for("a flow of the model", |_| find().is_some());
+        find().unwrap()
+    }
+
     fn ctl(&self, args: &[&str]) -> String {
         self.live.ctl(args).expect_code(0).stdout
     }
@@ -187,14 +218,7 @@ fn first(flow: &Value) -> &str {
 
 fn a_candidates_way(test: &str, layout: &str, is_recorded: bool) {
     let Some(world) = World::start(test, layout, is_recorded) else { return };
-    let held = |live: &Live| {
-        live.samples_with("fenxi_learn_samples_total", "outcome=\"held\"").iter().sum::<f64>()
-    };
-    world.live.wait_for("flows to judge by", |live| held(live) > 300.0);
-    let good = bundle(world.dir.path(), 500);
-    let good = good.to_str().unwrap();
-    let judged = world.ctl(&["model", "offer", good]);
-    assert!(judged.contains("in shadow for the next 300 held-out flows"), "{judged}");
+    let good = &*world.offer();
     // Nothing is offered beside it.
     world.live.ctl(&["model", "offer", good]).expect_code(69);
     world.wait_for("canary");
@@ -203,6 +227,12 @@ fn a_candidates_way(test: &str, layout: &str, is_recorded: bool) {
         assert!(page.contains("above-500: a canary, has answered "), "{page}");
         !page.contains("has answered 0 of")
     });
+    for generation in [0, 1] {
+        let said = world.ctl(&["explain", &world.flow_of(generation), "--json"]);
+        let said: Value = serde_json::from_str(&said).unwrap();
+        let model = said["model"].as_str().unwrap();
+        assert!(model.ends_with(&format!(", generation {generation}")), "{said}");
+    }
     let back = world.ctl(&["model", "back"]);
     assert!(back.contains("no canary any more"), "{back}");
     assert_eq!(world.count("fenxi_model_offers_total", "\"withdrawn\""), 1.0);
@@ -233,6 +263,23 @@ fn a_candidates_way(test: &str, layout: &str, is_recorded: bool) {
     let share = both(&promoted) / (both(&promoted) + both(&before));
     assert!((0.15..0.25).contains(&share), "{share} of {}", both(&before));
     assert!(promoted.iter().any(|flow| first(flow) > last), "in use");
+}
+
+#[test]
+fn a_kept_model_that_becomes_worse_makes_way_for_the_first() {
+    let Some(world) = World::start("canary-turn", "1:1:1", false) else { return };
+    world.offer();
+    world.wait_for("kept");
+    world.traffic.has_turned.store(true, Ordering::Relaxed);
+    world.wait_for("fallen_back");
+    let page = world.ctl(&["model", "offers"]);
+    let why = "the model that it was promoted over is better by now: log loss ";
+    assert!(page.contains(why), "{page}");
+    assert_eq!(world.live.said(why), 1, "told once");
+    assert_eq!(world.count("fenxi_model_info", "generation=\"2\""), 1.0);
+    let flows = world.finish();
+    let mut of_first = flows.iter().filter(|flow| flow["model_generation"] == 2);
+    assert!(of_first.all(|flow| flow["label"] == "small"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use crate::common;
 use crate::common::lab::{Lab, skip};
-use crate::common::live::Live;
+use crate::common::live::{Live, fenxi_on};
 use crate::common::packets::{ETHERNET, capture, ethernet, ipv4, timed, udp, whole};
 
 use std::fs;
@@ -219,7 +219,37 @@ fn the_next_run_knows_the_servers_of_one_that_was_killed() {
     assert_eq!(live.said("cells of the memory of servers"), 1);
     live.terminate(0);
     let left: Vec<_> = fs::read_dir(dir.path().join("kept")).unwrap().collect();
-    assert_eq!(left.len(), 1, "{left:?}");
+    assert_eq!(left.len(), 2, "it and its lock: {left:?}");
+}
+
+#[test]
+fn a_second_instance_with_the_same_file_is_refused() {
+    let Some(lab) = Lab::new("kept-twice", &["host"], &[]) else { return };
+    lab.wire_within("host", "a", "b");
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("kept")).unwrap();
+    let live = start(&lab, dir.path(), &[]);
+    let file = dir.path().join("kept/servers");
+    let second = |file: &Path| {
+        let mut command = fenxi_on(&lab, "host", &[]);
+        command.args(["run", "--set", "io.interfaces=[\"a\"]"]);
+        let control = dir.path().join("second");
+        for (key, value) in [
+            ("model.path", bundle()),
+            ("servers.path", file.to_owned()),
+            ("control.socket", control.with_extension("sock")),
+        ] {
+            command.args(["--set", &format!("{key}={}", value.display())]);
+        }
+        command.args(["--set", "control.http="]);
+        command
+    };
+    let said = common::run(second(&file)).expect_code(69).stderr;
+    let line = format!("another instance of fenxi keeps {}", file.display());
+    assert_eq!(said.matches(&line).count(), 1, "{said}");
+    live.terminate(0);
+    // The lock ends with the run.
+    start(&lab, dir.path(), &[]).terminate(0);
 }
 
 /// A file system of 64 KiB, as long as it lives.

@@ -151,6 +151,8 @@ counters! {
         pub probes: u64,
         /// Batches and probes that failed, by [`FailureKind`] as index.
         failures: [u64; FailureKind::ALL.len()],
+        /// Batches that failed on its counterpart with a canary or the model before.
+        pub kept_failures: u64,
         /// How often it went from up to not up.
         pub went_down: u64,
         /// How often it came up again: brought back by a probe, or swapped for another.
@@ -369,6 +371,7 @@ impl DeviceCounters {
             busy: Duration::ZERO,
             probes: 0,
             failures: Default::default(),
+            kept_failures: 0,
             went_down: 0,
             came_back: 0,
             last_error: None,

@@ -304,6 +304,7 @@ impl Task {
         now_ns: u64,
         executors: &mut Executors,
     ) {
+        let number = self.swaps.number(role, i);
         let Some(dispatch) = self.swaps.dispatch_of(role, &mut self.dispatch) else {
             return;
         };
@@ -311,7 +312,7 @@ impl Task {
         let device_slot = &mut dispatch.device_slots[i];
         let executor = device_slot.executor();
         executors.take(executor);
-        self.labelling.counters.fired(i, fire, 1);
+        self.labelling.counters.fired(number, fire, 1);
         self.labelling.measure.fired(fire.take);
         self.work_ns = self.work_ns.saturating_add(device_slot.work_ns(fire.size));
         match executors.comes_last(executor) {

@@ -6,13 +6,15 @@ use flowmgr::table_bytes;
 
 use crate::proc::Machine;
 use crate::run::ports;
+use crate::servers;
 
 pub const MIB: u64 = 1 << 20;
 
 /// A series' slot in a ring: two cache lines.
 const SLOT_BYTES: u64 = size_of::<cring::Slot>() as u64;
 
-/// Bytes of the program: code, libraries, a session of the shipped model. Measured: about 40 MiB.
+/// Bytes of the program: code, libraries, a session of the shipped model. Measured: 35 MiB, with
+/// ONNX Runtime 51 MiB.
 const PROGRAM: u64 = 64 * MIB;
 
 /// Memory that a configuration needs, bytes.
@@ -22,6 +24,8 @@ pub struct Need {
     pub tables: u64,
     /// Receive rings and series rings, taken at start.
     pub rings: u64,
+    /// Copies of the memory of servers while `servers.path` is written.
+    pub copies: u64,
     /// Flows per table.
     pub max_flows: usize,
 }
@@ -39,7 +43,10 @@ impl Need {
         let servers = OpenTask::servers(config, tasks);
         let (max_flows, samples) = (flow.max_flows, config.learn.samples());
         let table = table_bytes(max_flows, flow.buckets, &series, bounds, servers, samples) as u64;
+        let kept = servers.filter(|_| config.servers.path.is_some()).unwrap_or(0);
+        let copy_bytes = servers::copy_bytes(kept.next_power_of_two(), flow_managers as usize);
         Need {
+            copies: if kept > 0 { copy_bytes as u64 } else { 0 },
             tables: flow_managers * table,
             rings: flow_managers * receive + slots * SLOT_BYTES,
             max_flows,
@@ -53,12 +60,13 @@ impl Need {
 
     /// Bytes with full flow tables.
     pub fn with_full_tables(&self) -> u64 {
-        self.at_start() + self.tables
+        self.at_start() + self.tables + self.copies
     }
 
     /// Flows per table that fit into `available` bytes.
     pub fn flows_within(&self, available: u64) -> usize {
-        let share = available.saturating_sub(self.at_start()) as f64 / self.tables as f64;
+        let free = available.saturating_sub(self.at_start() + self.copies);
+        let share = free as f64 / self.tables as f64;
         ((self.max_flows as f64 * share) as usize).max(64)
     }
 
@@ -113,7 +121,7 @@ pub mod tests {
     use crate::proc::tests::machine;
 
     /// A need of 280 MiB.
-    pub const NEED: Need = Need { tables: 200 * MIB, rings: 16 * MIB, max_flows: 1000 };
+    pub const NEED: Need = Need { tables: 200 * MIB, rings: 16 * MIB, copies: 0, max_flows: 1000 };
 
     #[test]
     fn the_need_of_the_defaults_is_that_of_the_drawing() {
@@ -121,6 +129,25 @@ pub mod tests {
         let need = Need::new(&config, &OpenTask::open_all(&config, None).unwrap());
         assert_eq!(need.rings, 256 * 131_072 + 4096 * SLOT_BYTES);
         assert!(need.tables > 172 << 20, "{need:?}");
+    }
+
+    #[test]
+    fn copies_of_the_memory_of_servers_count_where_it_is_kept() {
+        let of = |sets: &[&str]| {
+            let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/bundles/server-volume");
+            let sets = [&["servers.entries=65536", "pipeline.layout=2:1:1"][..], sets].concat();
+            let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+            let config = Config::load(None, &sets).unwrap();
+            let dir = std::path::Path::new(root);
+            Need::new(&config, &OpenTask::open_all(&config, Some(dir)).unwrap())
+        };
+        let kept = of(&["servers.path=/tmp/servers"]);
+        assert_eq!(of(&[]).copies, 0);
+        // Of two workers gathered, joined and sorted, and the file.
+        assert_eq!(kept.copies, 65_536 * (2 * (32 + 32 + 24) + 32));
+        assert_eq!(kept.with_full_tables(), kept.at_start() + kept.tables + kept.copies);
+        let one_more = kept.with_full_tables() + kept.tables / kept.max_flows as u64;
+        assert!(kept.flows_within(one_more) >= kept.max_flows);
     }
 
     #[test]

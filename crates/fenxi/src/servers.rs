@@ -10,3 +10,4 @@ mod kept;
 mod merge;
 
 pub use kept::{Kept, Memories, recall, unusable};
+pub use merge::copy_bytes;

@@ -11,7 +11,7 @@
 //!
 //! A canary works as a [kept](super::kept) model does, without the cache, which holds what the
 //! model in use said. A new flow for which it has no room, or no device that is up, goes to the
-//! model in use.
+//! model in use. One whose device fails is not probed, but [withdrawn](Task::canary_failure).
 
 use super::Task;
 use super::kept::Kept;
@@ -29,6 +29,12 @@ impl Task {
         self.rings.make_room_to_park();
         self.swaps.come = model.swap;
         self.swaps.canary = Some(Kept::canary(accelerators, model));
+    }
+
+    /// Why a device of the canary has failed, if one has.
+    #[must_use]
+    pub fn canary_failure(&self) -> Option<&str> {
+        self.swaps.canary.as_ref()?.failure.as_deref()
     }
 }
 

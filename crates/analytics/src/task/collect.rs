@@ -35,6 +35,7 @@ impl Task {
     }
 
     fn collect_from(&mut self, role: Role, i: usize, now_ns: u64) -> bool {
+        let number = self.swaps.number(role, i);
         let Some(dispatch) = self.swaps.dispatch_of(role, &mut self.dispatch) else {
             return false;
         };
@@ -43,14 +44,14 @@ impl Task {
         let failure = match device_slot.poll(now_ns) {
             Polled::Nothing => return false,
             Polled::Recovered => {
-                self.labelling.counters.devices[i].came_back += 1;
+                self.labelling.counters.devices[i].came_back += u64::from(role == Role::InUse);
                 return false;
             }
             Polled::Failed(failure) => Some(failure),
             Polled::Results { answers, rows, model, device_ns, late } => {
                 let batch = Batch { rows, answers, model };
                 let labelling = &mut self.labelling;
-                labelling.counters.devices[i].busy += Duration::from_nanos(device_ns);
+                labelling.counters.devices[number].busy += Duration::from_nanos(device_ns);
                 let labels = batch.settle(now_ns, &self.rings.queues, labelling);
                 labelling.counters.phases.device_took(device_ns, labels);
                 batch.remember(&mut self.cache, device_ns, labelling);
@@ -93,14 +94,22 @@ impl Task {
         failure: &Failure,
     ) {
         let counters = &mut self.labelling.counters;
-        let device = &mut counters.devices[i];
-        device.failed(failure);
         let in_use = self.swaps.model;
+        let number = self.swaps.number(role, i);
+        let device = &mut counters.devices[number];
+        match self.swaps.kept_as(role) {
+            None => device.failed(failure),
+            Some(kept) => {
+                device.kept_failures += 1;
+                kept.failure = Some(failure.to_string());
+            }
+        }
         let Some(dispatch) = self.swaps.dispatch_of(role, &mut self.dispatch) else {
             return;
         };
         let device_slot = &mut dispatch.device_slots[i];
-        device.went_down += u64::from(was_up && !device_slot.is_up());
+        let went_down = role == Role::InUse && was_up && !device_slot.is_up();
+        device.went_down += u64::from(went_down);
         let model = device_slot.model();
         let mut rows = std::mem::take(&mut device_slot.rows);
         let mut slots = dispatch.device_slots.iter();

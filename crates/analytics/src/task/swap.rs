@@ -19,7 +19,8 @@
 //! wrap.
 //!
 //! A swap lasts as long as the longest batch under way, and until what waits for the devices to be
-//! retired is answered; it never ends if a device without a deadline never answers.
+//! retired is answered; it never ends if a device without a deadline never answers. Where a device
+//! that is to come back hangs, those in use stay.
 //!
 //! Dropping a session takes milliseconds, so no accelerator is dropped in here, neither an old one
 //! nor a refused one.
@@ -81,6 +82,8 @@ pub struct Retired {
     pub settings: Option<Settings>,
     /// Whether the devices that were replaced can come back: none of them hangs.
     pub can_come_back: bool,
+    /// Devices were to come back, and one hangs: the model in use has stayed.
+    pub has_stayed: bool,
 }
 
 /// Why the model is not swapped. The current one stays in use.
@@ -199,7 +202,12 @@ impl Task {
             self.configure(settings);
         }
         let mut swap = Swap {
-            retired: Retired { accelerators: Vec::new(), settings, can_come_back: false },
+            retired: Retired {
+                accelerators: Vec::new(),
+                settings,
+                can_come_back: false,
+                has_stayed: false,
+            },
             incoming: Vec::new(),
             leaving: None,
             comes_back: false,
@@ -264,8 +272,8 @@ impl Task {
             (Coming::Promoted | Coming::Withdrawn, None) => {
                 return Err(SwapError::Canary("there is no canary"));
             }
-            (Coming::Promoted, Some(canary)) if canary.dispatch.up() == 0 => {
-                return Err(SwapError::Canary("the canary's devices have failed"));
+            (Coming::Promoted, Some(canary)) if canary.failure.is_some() => {
+                return Err(SwapError::Canary("a device of the canary has failed"));
             }
             (Coming::Promoted | Coming::Withdrawn, Some(_)) => return Ok(()),
             _ => {}
@@ -291,6 +299,9 @@ impl Task {
 impl Task {
     /// Goes on with a swap: replaces the devices that are between two batches.
     pub(super) fn exchange(&mut self, now_ns: u64) {
+        if self.swaps.swap.as_ref().is_some_and(Swap::is_in_vain) {
+            self.stay();
+        }
         let Task { swaps, dispatch, rings, labelling, .. } = self;
         let Swaps { swap: Some(swap), before, canary, model, .. } = swaps else {
             return;
@@ -332,6 +343,22 @@ impl Task {
         }
     }
 
+    /// The devices in use stay, and answer what waited for them at the commit. Allocates.
+    fn stay(&mut self) {
+        let Swaps { swap: Some(swap), before, model, .. } = &mut self.swaps else {
+            return;
+        };
+        swap.give_up();
+        if let Some(in_use) = before.take() {
+            *model = in_use.model;
+            self.dispatch.retries.extend(in_use.dispatch.retries);
+            // The new model has answered nothing, so all that it finds is by the one in use.
+            if let Some(cache) = &mut self.cache.cache {
+                cache.begin(model.swap);
+            }
+        }
+    }
+
     /// The devices of one model.
     pub(super) fn dispatch_of(&mut self, role: Role) -> Option<&mut Dispatch> {
         self.swaps.dispatch_of(role, &mut self.dispatch)
@@ -345,13 +372,26 @@ impl Swaps {
         role: Role,
         in_use: &'a mut Dispatch,
     ) -> Option<&'a mut Dispatch> {
-        let kept = match role {
-            Role::InUse => return Some(in_use),
+        match role {
+            Role::InUse => Some(in_use),
+            _ => self.kept_as(role).map(|kept| &mut kept.dispatch),
+        }
+    }
+
+    /// A model beside the one in use.
+    pub fn kept_as(&mut self, role: Role) -> Option<&mut Kept> {
+        match role {
+            Role::InUse => None,
             Role::Before => self.before.as_mut(),
             Role::Leaving => self.swap.as_mut().and_then(|swap| swap.leaving.as_mut()),
             Role::Canary => self.canary.as_mut(),
-        };
-        kept.map(|kept| &mut kept.dispatch)
+        }
+    }
+
+    /// The place in the task of a model's device.
+    pub fn number(&mut self, role: Role, i: usize) -> usize {
+        let kept = self.kept_as(role);
+        kept.and_then(|kept| kept.numbers.get(i).copied()).unwrap_or(i)
     }
 
     /// The devices beside those in use.
@@ -389,6 +429,20 @@ impl Swap {
             true => self.incoming = accelerators.map(Some).collect(),
             false => self.retired.accelerators = accelerators.collect(),
         }
+    }
+
+    /// Whether a device that was to come back has missed its deadline, and the others have
+    /// answered.
+    fn is_in_vain(&self) -> bool {
+        let leaving = self.leaving.as_ref().filter(|_| self.comes_back);
+        leaving.is_some_and(|kept| kept.dispatch.is_empty() && !kept.can_come_back())
+    }
+
+    /// Nothing comes back, and nothing is replaced.
+    fn give_up(&mut self) {
+        (self.comes_back, self.replaces) = (false, false);
+        self.retired.has_stayed = true;
+        self.let_go();
     }
 
     fn is_over(&self) -> bool {

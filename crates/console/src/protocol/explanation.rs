@@ -37,7 +37,7 @@ pub struct Explanation {
     pub answers: Vec<Answer>,
     /// Where the probabilities come from, or why there are none: a sentence.
     pub asked_again: String,
-    /// Name, version and generation of the model in use.
+    /// Name, version and generation of the model that answered, or else of the one in use.
     pub model: String,
     /// What was written about the flow, and where; if nothing was, why.
     pub written: Vec<Written>,
@@ -67,7 +67,7 @@ pub struct TaskPart {
     pub why: String,
     /// What the user can do about it; empty: nothing needs doing.
     pub advice: String,
-    /// Name, version and generation of the model in use.
+    /// Name, version and generation of the model that answered, or else of the one in use.
     pub model: String,
     /// The model's answer at each depth.
     pub answers: Vec<Answer>,

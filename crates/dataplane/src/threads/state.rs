@@ -1,7 +1,7 @@
 //! State of a run that is not a counter: the model in use, reloads, and work that is under way or
 //! was given up. It serves metrics, health and `fenxi ctl`; the data path never reads it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -39,6 +39,9 @@ impl ModelId {
         }
     }
 }
+
+/// Models, other than the one in use, that a task knows: flows may have been answered by them.
+const OTHERS_MAX: usize = 8;
 
 /// Reloads of the configuration, by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -111,6 +114,8 @@ pub struct TaskState {
     pub name: String,
     /// The model of all its devices; during a swap some may still have the old one.
     pub model: ModelId,
+    /// The latest canaries and models before.
+    others: VecDeque<ModelId>,
     /// As [`TaskNames::depths`](crate::opening::tasks::TaskNames::depths); a swap does not change
     /// them.
     pub depths: Vec<usize>,
@@ -127,11 +132,24 @@ impl TaskState {
         TaskState {
             name: task.name.clone(),
             model: ModelId::from_bundle(&task.bundle, 0),
+            others: VecDeque::new(),
             depths: tasks::depths(&task.bundle),
             cache_entries: cache_entries(&task.config),
             swaps: Swaps::default(),
             offers: Offers::default(),
         }
+    }
+
+    /// A model answers flows, or has, without being in use.
+    pub fn remember(&mut self, model: ModelId) {
+        self.others.truncate(OTHERS_MAX - 1);
+        self.others.push_front(model);
+    }
+
+    /// The latest model of this generation, if it is still known.
+    pub fn model_of(&self, generation: u16) -> Option<&ModelId> {
+        let mut models = std::iter::once(&self.model).chain(&self.others);
+        models.find(|model| model.generation == generation)
     }
 }
 

@@ -64,6 +64,14 @@ struct Ready {
     is_return: bool,
 }
 
+/// How workers have taken a commit.
+struct Committed {
+    /// The old sessions can come back; not if a worker is late.
+    is_sound: bool,
+    /// A worker to which the sessions before did not come back.
+    stays: Option<Thread>,
+}
+
 /// The workers' ends, each with its thread.
 #[derive(Default)]
 pub struct Ports(Vec<(Thread, SwapPort)>);
@@ -166,6 +174,34 @@ impl Swapper {
         Some(self.canary.as_ref()?.1)
     }
 
+    /// Why a device of the canary has failed, if one has.
+    ///
+    /// # Errors
+    /// The run has ended.
+    pub fn canary_failure(&mut self) -> Result<Option<String>, Refusal> {
+        if self.canary.is_none() {
+            return Ok(None);
+        }
+        let until = Instant::now() + self.answer_within;
+        let mut failure = None;
+        for target in &mut self.targets {
+            let looked = match target.has_finished_the_last(until, &self.helpers)? {
+                true => {
+                    target.send(Step::Look)?;
+                    target.answer(until, &self.helpers)?
+                }
+                false => None,
+            };
+            match looked {
+                Some(Answer::Looked(why)) => {
+                    failure = failure.or(why.map(|why| format!("{}: {why}", target.thread)));
+                }
+                _ => return Ok(Some(target.no_answer(self.answer_within))),
+            }
+        }
+        Ok(failure)
+    }
+
     /// Takes the canary away, if there is one.
     ///
     /// # Errors
@@ -221,7 +257,9 @@ impl Swapper {
             Some(ready) => swapper.second_phase(ready),
             None => Ok(None),
         });
-        committed.collect()
+        // All commit, even if one fails.
+        let committed: Vec<_> = committed.collect();
+        committed.into_iter().collect()
     }
 
     /// Prepares every worker, or none.
@@ -254,9 +292,21 @@ impl Swapper {
     /// Commits on every worker, and says so.
     fn second_phase(&mut self, ready: Ready) -> Result<Option<Previous>, Refusal> {
         let Ready { bundle, generation, coming, has_model, cache_entries, is_return } = ready;
-        let is_sound = self.commit()?;
+        let Committed { is_sound, stays } = self.commit()?;
+        if let Some(thread) = stays {
+            // Other workers may have given labels of this generation.
+            self.given = generation;
+            let why = Error::unavailable(format!(
+                "{thread}: a device of the model before does not answer and is abandoned; the \
+                 model in use stays"
+            ));
+            self.opening().refuse(&why);
+            return Err(why.into());
+        }
         match coming {
             Coming::Canary => {
+                let model = ModelId::from_bundle(&bundle, generation);
+                self.helpers.state().update(|state| state.tasks[self.task].remember(model));
                 (self.given, self.canary) = (generation, Some((bundle, generation)));
                 return Ok(None);
             }
@@ -269,7 +319,10 @@ impl Swapper {
         let model = ModelId::from_bundle(&self.bundle, generation);
         self.helpers.state().update(|state| {
             let task = &mut state.tasks[self.task];
-            task.model = model;
+            let before = std::mem::replace(&mut task.model, model);
+            if has_model {
+                task.remember(before);
+            }
             task.cache_entries = cache_entries;
             let swaps = &mut task.swaps;
             match is_return {
@@ -341,18 +394,21 @@ impl Swapper {
     }
 
     /// The second phase: all workers swap, and hand back the sessions before the old ones, to be
-    /// dropped here. Returns whether the old ones can come back; not if a worker is late. That
-    /// worker swaps before its next batch, whenever it goes on, so the swap stands.
-    fn commit(&mut self) -> Result<bool, Refusal> {
+    /// dropped here. A worker that is late swaps before its next batch, whenever it goes on, so the
+    /// swap stands.
+    fn commit(&mut self) -> Result<Committed, Refusal> {
         for target in &mut self.targets {
             target.send(Step::Commit)?;
         }
         let until = Instant::now() + self.answer_within;
-        let mut is_sound = true;
+        let (mut is_sound, mut stays) = (true, None);
         for target in &mut self.targets {
             match target.answer(until, &self.helpers)? {
                 Some(Answer::Retired(retired)) => {
                     is_sound &= retired.can_come_back;
+                    if retired.has_stayed {
+                        stays = Some(target.thread.clone());
+                    }
                 }
                 Some(_) => {}
                 None => {
@@ -362,7 +418,7 @@ impl Swapper {
                 }
             }
         }
-        Ok(is_sound)
+        Ok(Committed { is_sound, stays })
     }
 }
 

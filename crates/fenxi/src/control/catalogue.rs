@@ -464,6 +464,10 @@ static CATALOGUE: &[Row] = &[
         &["pipeline", "task", "device", "session", "reason"],
         "Batches and probes that failed.",
         failures),
+    metric(C, "fenxi_device_kept_failures_total", "batches",
+        &["pipeline", "task", "device", "session"],
+        "Batches of canaries and models before that failed.",
+        |view| devices(view, |device, _| Value::Count(device.kept_failures))),
 
     metric(G, "fenxi_device_profile_seconds", "seconds",
         &["pipeline", "task", "device", "session", "part"],
@@ -521,7 +525,7 @@ static CATALOGUE: &[Row] = &[
 
     metric(C, "fenxi_model_offers_total", "candidates", &["task", "outcome"],
         "Candidates offered for the model: judged good, canary, promoted, kept, withdrawn, \
-        rolled_back, back; else why they were refused.",
+        rolled_back, fallen_back, back; else why they were refused.",
         |view| view.run_state.tasks.iter().flat_map(|TaskState { name, offers, .. }| {
             OUTCOMES.map(|it| count(&[name, it], offers.outcomes.get(it).copied().unwrap_or(0)))
         }).collect()),

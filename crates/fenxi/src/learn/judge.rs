@@ -21,7 +21,7 @@ mod scored;
 use accel::Learned;
 use thiserror::Error;
 
-use scored::{Flows, of_model, of_table};
+use scored::{Flows, Scored, of_model, of_table};
 
 /// Fewer flows show nothing.
 pub const FLOWS_MIN: usize = 100;
@@ -49,6 +49,9 @@ const LATE_MORE: f64 = 0.01;
 /// The share of a canary's labels that may be others than it gives when it is asked again. The
 /// cache does not answer for a canary.
 const OTHERS_MAX: f64 = 0.05;
+
+/// In this share of resamples the other model may do worse for a table to bring it back.
+const PROBABLY: f64 = 0.80;
 
 /// A population stability index above which the mix of labels counts as another one.
 const MIX_MAX: f64 = 0.25;
@@ -88,6 +91,8 @@ pub enum Rival {
     InUse,
     Counter,
     Servers,
+    /// The model that the operator chose, of one that was promoted.
+    Chosen,
 }
 
 impl Rival {
@@ -96,6 +101,7 @@ impl Rival {
             Rival::InUse => "the model in use",
             Rival::Counter => "a table of the bytes so far",
             Rival::Servers => "a table of what the memory of servers says",
+            Rival::Chosen => "the model that it was promoted over",
         }
     }
 }
@@ -149,6 +155,11 @@ pub enum Refused {
     )]
     Worse(Score, Score),
     #[error(
+        "{} is better by now: log loss {:.3} against {:.3}, merit {:.3} against {:.3}",
+        .0.name(), .2.log_loss, .1.log_loss, .2.merit, .1.merit
+    )]
+    Outdone(Rival, Score, Score),
+    #[error(
         "{:.1} % of questions get no answer in time, {:.1} % got none before", .0 * 100.0,
         .1 * 100.0
     )]
@@ -174,9 +185,10 @@ impl Refused {
             Refused::NotProbabilities(_) => "not_probabilities",
             Refused::Slow(_) => "slow",
             Refused::Unneeded(_) => "unneeded",
-            Refused::NotBetter(Rival::InUse, ..) => "not_better",
             Refused::NotBetter(Rival::Counter, ..) => "counter",
             Refused::NotBetter(Rival::Servers, ..) => "servers",
+            Refused::NotBetter(..) => "not_better",
+            Refused::Outdone(..) => "outdone",
             Refused::Worse(..) => "worse",
             Refused::Late(..) => "late",
             Refused::Others(_) => "others",
@@ -216,13 +228,8 @@ pub fn judge(trial: &Trial<'_>, confidence: f64) -> Result<Figures, Refused> {
         return Err(Refused::Unneeded(differs));
     }
     let scored = of_model(questions, bands, candidate);
-    let servers: Option<Vec<f64>> = questions.iter().map(|it| it.server_volume).collect();
-    let so_far: Vec<f64> = questions.iter().map(|it| it.bytes_so_far).collect();
-    let mut rivals = vec![
-        (Rival::InUse, of_model(questions, bands, in_use)),
-        (Rival::Counter, of_table(questions, bands, &so_far)),
-    ];
-    rivals.extend(servers.map(|it| (Rival::Servers, of_table(questions, bands, &it))));
+    let mut rivals = vec![(Rival::InUse, of_model(questions, bands, in_use))];
+    rivals.extend(tables(questions, bands));
     let own = scored.score(questions);
     let mut scores = Vec::new();
     for (rival, theirs) in &rivals {
@@ -234,6 +241,39 @@ pub fn judge(trial: &Trial<'_>, confidence: f64) -> Result<Figures, Refused> {
     }
     let (questions, flows) = (questions.len(), flows.count);
     Ok(Figures { questions, flows, candidate: own, rivals: scores, differs })
+}
+
+/// The tables that need no model.
+fn tables(questions: &[Question], bands: usize) -> impl Iterator<Item = (Rival, Scored)> {
+    let so_far = questions.iter().map(|it| it.bytes_so_far).collect();
+    let servers: Option<Vec<f64>> = questions.iter().map(|it| it.server_volume).collect();
+    let keys = [(Rival::Counter, Some(so_far)), (Rival::Servers, servers)];
+    keys.into_iter()
+        .filter_map(move |(rival, key)| Some((rival, of_table(questions, bands, &key?))))
+}
+
+/// Whether a promoted model, the candidate, is to make way for the one that the operator chose,
+/// `in_use` before: that one or a table is shown with this `confidence` to be better. Because of a
+/// table only where the chosen model is not worse itself: no table can come into use.
+pub fn check_promoted(trial: &Trial<'_>, confidence: f64) -> Result<(), Refused> {
+    let Trial { questions, bands, candidate, in_use: chosen } = *trial;
+    let flows = Flows::new(questions);
+    if flows.count < FLOWS_MIN {
+        return Ok(());
+    }
+    check_outputs(questions.len(), bands, candidate)?;
+    let [own, chosen] = [candidate, chosen].map(|outputs| of_model(questions, bands, outputs));
+    if flows.compare(questions, &own, &chosen).is_better(PROBABLY) {
+        return Ok(());
+    }
+    let mut rivals = std::iter::once((Rival::Chosen, chosen)).chain(tables(questions, bands));
+    let better = rivals.find(|(_, it)| flows.compare(questions, it, &own).is_better(confidence));
+    match better {
+        Some((rival, theirs)) => {
+            Err(Refused::Outdone(rival, own.score(questions), theirs.score(questions)))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Whether the other model is shown with this `confidence` to be better than the candidate, which

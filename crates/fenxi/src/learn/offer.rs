@@ -6,17 +6,21 @@
 //! 2. **In shadow.** It is judged again on flows that ended after the offer, with less confidence
 //!    since they are fewer. A tuner that offers until one candidate is lucky fails here.
 //! 3. **A canary.** It answers a share of new flows ([`analytics::CANARY_ONE_IN`]), each at all its
-//!    depths, while the model in use answers the others. Late labels, another mix of labels than in
-//!    shadow, labels that it does not give when it is asked again, or a model in use that is shown
-//!    to be better have it withdrawn. Where the kernel labels flows there is no canary.
+//!    depths, while the model in use answers the others. A device that fails, late labels, another
+//!    mix of labels than in shadow, labels that it does not give when it is asked again, or a model
+//!    in use that is shown to be better have it withdrawn. Where the kernel labels flows there is
+//!    no canary.
 //! 4. **Promoted.** The canary comes into use. The sessions before are kept.
 //! 5. **Watched.** A lower score than the model before on new flows, late labels, or another mix of
 //!    labels than in shadow roll it back. Otherwise it is kept, and `fenxi ctl model back` still
 //!    brings the model before back.
+//! 6. **Kept.** It is compared on new flows, now and then, with the model that the operator chose
+//!    and with the tables. Once one of them is better, the operator's model comes back ([`kept`]).
 //!
 //! The shadow costs the data path nothing: samples carry their series, so the candidate answers
 //! them when their truth is known.
 
+mod kept;
 mod stages;
 
 use std::path::Path;
@@ -34,6 +38,7 @@ use super::held::{SharedHeld, question};
 use super::judge::{self, Figures, Question, Rival, Trial};
 use super::refusal::Refusal;
 use super::signature::Key;
+use kept::Promoted;
 use stages::{Expected, Stage};
 
 /// Confidence of the judgement on the samples held.
@@ -64,7 +69,7 @@ const LOOK_FLOWS: usize = 100;
 const STAGE_WITHIN: Duration = Duration::from_secs(3600);
 
 /// All outcomes, good ones first.
-pub const OUTCOMES: [&str; 25] = [
+pub const OUTCOMES: [&str; 26] = [
     "judged",
     "canary",
     "promoted",
@@ -72,6 +77,7 @@ pub const OUTCOMES: [&str; 25] = [
     "back",
     "withdrawn",
     "rolled_back",
+    "fallen_back",
     "overtaken",
     "unsigned",
     "wrong_key",
@@ -115,6 +121,9 @@ pub trait Models {
     /// The generation of the canary.
     fn canary(&self, task: usize) -> Option<u16>;
 
+    /// Why a device of the canary has failed, if one has.
+    fn canary_failure(&mut self, task: usize) -> Option<String>;
+
     /// Takes the canary away, if there is one.
     fn withdraw(&mut self, task: usize) -> Result<(), Refusal>;
 
@@ -133,12 +142,16 @@ pub struct Offers {
     state: Arc<SharedState>,
     /// By task; the one under way.
     candidates: Vec<Option<Candidate>>,
+    /// By task; the last that was kept, while it is in use.
+    promoted: Vec<Option<Promoted>>,
 }
 
 struct Candidate {
     bundle: Arc<Bundle>,
     /// The model that it replaces.
     before: Arc<Bundle>,
+    /// The model that the operator chose.
+    chosen: Arc<Bundle>,
     stage: Stage,
     expected: Expected,
     /// Generation of the model that is to be in use during this stage.
@@ -152,13 +165,15 @@ struct Candidate {
 
 impl Offers {
     pub fn new(held: SharedHeld, key: Option<Key>, state: Arc<SharedState>) -> Offers {
-        let candidates = state.get().tasks.iter().map(|_| None).collect();
-        Offers { held, key, state, candidates }
+        let tasks = state.get().tasks.len();
+        let candidates = (0..tasks).map(|_| None).collect();
+        let promoted = (0..tasks).map(|_| None).collect();
+        Offers { held, key, state, candidates, promoted }
     }
 
-    /// Whether a candidate is under way, so that [`Offers::turn`] is due now and then.
-    pub fn are_under_way(&self) -> bool {
-        self.candidates.iter().any(Option::is_some)
+    /// Whether a model is looked at, so that [`Offers::turn`] is due now and then.
+    pub fn have_work(&self) -> bool {
+        self.candidates.iter().any(Option::is_some) || self.promoted.iter().any(Option::is_some)
     }
 
     /// The candidate of a task, in words.
@@ -205,6 +220,7 @@ impl Offers {
         let from = self.held.with(|held| held.pushed(task));
         let candidate = Candidate {
             bundle,
+            chosen: self.chosen(task, &before, generation),
             before,
             stage: Stage::Shadow,
             expected: Expected::default(),
@@ -255,10 +271,13 @@ impl Offers {
         Ok(self.held.with(|held| known(held.since(task, from), &target)))
     }
 
-    /// Looks at all candidates that are due.
+    /// Looks at all candidates, and models that were kept, that are due.
     pub fn turn(&mut self, models: &mut dyn Models) {
         for task in 0..self.candidates.len() {
-            let Some(candidate) = self.candidates[task].take() else { continue };
+            let Some(candidate) = self.candidates[task].take() else {
+                self.look_at_promoted(task, models);
+                continue;
+            };
             self.candidates[task] = self.go_on(task, candidate, models);
             self.show(task);
         }
@@ -276,6 +295,8 @@ impl Offers {
         }
         models.back(task)?;
         self.candidates[task] = None;
+        // The operator chooses the one that comes back.
+        self.promoted[task] = None;
         let (bundle, _) = models.in_use(task);
         self.note(task, "back", bundle.dir(), "in use again");
         self.show(task);

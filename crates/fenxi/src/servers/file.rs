@@ -9,7 +9,7 @@
 //! All numbers are little endian.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::access::folder_of;
 const MAGIC: &[u8; 8] = b"fenxisrv";
 const VERSION: u32 = 1;
 /// Bytes of a cell with its hash.
-const CELL: usize = 32;
+pub const CELL: usize = 32;
 /// Bytes before the cells, and behind them.
 const HEAD: usize = 56 + CELL;
 const TAIL: usize = 32;
@@ -130,6 +130,23 @@ impl Fading {
         cell.flows = (f64::from(cell.flows) * (-half_lives).exp2()).round() as u8;
         let is_known = cell.flows > 0 && self.passed_us.saturating_add(unused_us) < OLDEST_US;
         is_known.then_some(cell)
+    }
+}
+
+/// Keeps other instances from the file, as long as this is open. A file beside it, because each
+/// writing makes another one; its lock ends with the process, however that ends.
+///
+/// # Errors
+/// It cannot be made, or another instance has it: [`io::ErrorKind::WouldBlock`].
+pub fn lock(path: &Path) -> io::Result<File> {
+    let mut beside = OsString::from(path);
+    beside.push(".lock");
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(false).mode(0o600).open(beside)?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+        // Some network file systems have no locks.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
     }
 }
 

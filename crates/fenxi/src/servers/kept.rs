@@ -1,5 +1,7 @@
 //! Reads the file at the start; a thread gathers the memories of the workers, and writes it.
 
+use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,8 +32,8 @@ const PAUSES: [Duration; 3] =
 /// How long the end of the run waits for the file.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(2);
 
-/// The thread's ends of the workers' memories.
-pub type Memories = Mutex<Vec<Subscriber<Portion>>>;
+/// The thread's ends of the workers' memories, and the lock of the file.
+pub type Memories = Mutex<(Vec<Subscriber<Portion>>, Option<File>)>;
 
 /// Both ends of a flow manager's memory, of each; none if there is nothing to keep.
 pub type Ends = (Vec<Publisher<Portion>>, Memories);
@@ -39,7 +41,8 @@ pub type Ends = (Vec<Publisher<Portion>>, Memories);
 /// Tells the flow managers what the file knows.
 ///
 /// # Errors
-/// The file cannot be written. One that cannot be used is only logged.
+/// The file cannot be written, or another instance keeps it. One that cannot be used is only
+/// logged.
 pub fn recall(
     config: &Config,
     tasks: &[OpenTask],
@@ -56,6 +59,13 @@ pub fn recall(
         warn!("servers.path is not used: a recording begins with an empty memory of servers");
         return Ok(Ends::default());
     }
+    let lock = file::lock(path).map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock => Failure::unavailable(format!(
+            "servers.path: another instance of fenxi keeps {}; give each a file of its own",
+            path.display()
+        )),
+        _ => Failure::creating(path, &error),
+    })?;
     match file::read(path, config.servers.entries, now_us()) {
         Ok(None) => {}
         Ok(Some(known)) => {
@@ -68,7 +78,7 @@ pub fn recall(
         }
     }
     let (publishers, subscribers) = managers.iter().map(|_| snapshots(Portion::default)).unzip();
-    Ok((publishers, Mutex::new(subscribers)))
+    Ok((publishers, Mutex::new((subscribers, Some(lock)))))
 }
 
 /// Why the file that is there cannot be used.
@@ -82,7 +92,7 @@ pub struct Kept;
 
 impl SinkKind for Kept {
     fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure> {
-        let subscribers = std::mem::take(&mut *locked(start.servers));
+        let (subscribers, lock) = std::mem::take(&mut *locked(start.servers));
         let servers = &start.config.servers;
         let Some(path) = servers.path.clone().filter(|_| !subscribers.is_empty()) else {
             return Ok(None);
@@ -95,6 +105,7 @@ impl SinkKind for Kept {
             workers: subscribers.into_iter().map(Worker::new).collect(),
             counts: counts.clone(),
             is_failing: false,
+            _lock: lock,
         };
         let builder = std::thread::Builder::new().name("servers".to_owned());
         let thread = builder.spawn(move || keeper.run()).map_err(|error| {
@@ -180,6 +191,7 @@ struct Keeper {
     counts: Arc<Counts>,
     /// The last attempt failed.
     is_failing: bool,
+    _lock: Option<File>,
 }
 
 /// A flow worker, and what has been gathered of its memory.

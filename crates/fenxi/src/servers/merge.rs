@@ -2,6 +2,8 @@
 
 use flowmgr::{ServerCell, ServerCells, minute};
 
+use super::file;
+
 /// All cells by falling worth, at most `most`. `None` for no memories.
 ///
 /// A cell counts as many flows as in the worker where it has most, not their sum: each run gives it
@@ -29,6 +31,15 @@ pub fn merged<'a>(
     cells.sort_by_cached_key(|(hash, cell)| (std::cmp::Reverse(worth(cell, now)), *hash));
     cells.truncate(most);
     Some(ServerCells { secret: secret?, all: all?, cells })
+}
+
+/// Bytes that the memories of all workers, with this many cells each, take until they are written:
+/// gathered, joined and sorted, and the file itself.
+pub fn copy_bytes(cells: usize, workers: usize) -> usize {
+    const CELL: usize = size_of::<(u64, ServerCell)>();
+    /// A key, and the place of its cell.
+    const SORTED: usize = size_of::<(std::cmp::Reverse<i32>, u64, usize)>();
+    cells * (workers * (2 * CELL + SORTED) + file::CELL)
 }
 
 /// In thousandths, which have an order.

@@ -180,7 +180,7 @@ impl Reloader {
                 None => never(),
             };
             let look = match &self.offers {
-                Some(offers) if offers.are_under_way() && self.undo.is_none() => {
+                Some(offers) if offers.have_work() && self.undo.is_none() => {
                     crossbeam_channel::at(next_look)
                 }
                 _ => never(),

@@ -313,6 +313,85 @@ fn there_is_one_canary_at_a_time_and_no_other_model_comes_beside_it() {
 }
 
 #[test]
+fn where_a_device_that_is_to_come_back_hangs_the_model_in_use_stays() {
+    let mut plan = Plan::new(CARRY_OVER);
+    plan.cache = exact_cache(0.0);
+    plan.devices[0].1 = vec![Deed::Works(usize::MAX)];
+    plan.deadline = Some(Duration::from_millis(5));
+    let mut world = plan.start();
+    world.emit_new(0, 1);
+    world.round_at_ms(0);
+    let other = standby(&world, 1, 1);
+    swap(&mut world, other);
+    // The flow that waited at the commit is the last batch of the model before.
+    world.round_at_ms(1);
+    assert!(world.task.take_retired().unwrap().can_come_back, "it may answer yet");
+    let back = Standby {
+        model: Some(NewModel { accelerators: Vec::new(), generation: 2, coming: Coming::Replaces }),
+        settings: None,
+    };
+    swap(&mut world, back);
+    world.emit_new(0, 3);
+    for now_ms in 2..=6 {
+        world.round_at_ms(now_ms);
+        assert!(world.task.take_retired().is_none());
+    }
+    world.round_at_ms(7);
+    let retired = world.task.take_retired().unwrap();
+    assert!(retired.has_stayed && !retired.can_come_back);
+    assert!(!retired.accelerators[0].device.is_idle(), "it hangs");
+    for now_ms in [20, 60, 61, 62] {
+        world.round_at_ms(now_ms);
+    }
+    assert_eq!([1, 2, 3].map(|flow| check_label(&world, flow)), [1; 3]);
+    let other = standby(&world, 1, 3);
+    swap(&mut world, other);
+    world.emit_new(0, 1);
+    world.round_at_ms(63);
+    world.finish();
+    assert_eq!(check_label(&world, 4), 3);
+    let counters = world.task.counters();
+    assert_eq!((counters.swaps, counters.failed(), counters.inferred), (2, 1, 4));
+    // What fails beside the model in use is not its failure.
+    let device = &counters.devices[0];
+    assert_eq!((device.kept_failures, device.failures_total(), device.went_down), (1, 0, 0));
+}
+
+#[test]
+fn a_canary_whose_device_fails_says_so_and_is_not_promoted() {
+    let mut world = Plan::new(Policy::None).start();
+    let sizes = Sizes::Fixed(vec![4, 8, 16]);
+    let fails = FakeDevice::new(0, sizes, vec![Deed::FailsAtPoll(0)], world.log.clone());
+    let device: Box<dyn Device> = Box::new(fails.of_generation(1));
+    let of = |coming: Coming, accelerators: Vec<Accelerator>| Standby {
+        model: Some(NewModel { accelerators, generation: 1, coming }),
+        settings: None,
+    };
+    let canary = of(Coming::Canary, vec![device.into()]);
+    swap(&mut world, canary);
+    world.round_at_ms(0);
+    assert!(world.task.take_retired().is_some());
+    assert_eq!(world.task.canary_failure(), None);
+    world.emit_new(0, 20);
+    for now_ms in 1..6 {
+        world.round_at_ms(now_ms);
+    }
+    let why = world.task.canary_failure().unwrap();
+    assert!(why.contains("it was told to"), "{why}");
+    let refused = world.task.prepare(of(Coming::Promoted, Vec::new())).unwrap_err();
+    assert_eq!(refused.to_string(), "a device of the canary has failed");
+    swap(&mut world, of(Coming::Withdrawn, Vec::new()));
+    world.round_at_ms(6);
+    assert!(world.task.take_retired().is_some());
+    assert_eq!(world.task.canary_failure(), None);
+    let counters = world.task.counters();
+    assert!(counters.failed() > 0 && counters.inferred > 0);
+    let device = &counters.devices[0];
+    assert_eq!((device.kept_failures, device.failures_total()), (1, 0));
+    world.finish();
+}
+
+#[test]
 fn the_model_before_comes_back_once_it_has_answered_what_waits() {
     let mut plan = Plan::new(Policy::None);
     plan.devices[0].1 = vec![Deed::Works(2)];

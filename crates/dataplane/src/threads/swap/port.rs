@@ -21,6 +21,8 @@ pub(super) enum Step {
     Prepare(Standby, Option<Arc<Change>>),
     Commit,
     Abort,
+    /// Whether the canary is sound.
+    Look,
 }
 
 /// The worker's answer; to a commit it comes once all of the worker's devices use the new model.
@@ -28,6 +30,8 @@ pub(super) enum Answer {
     Accepted,
     Refused(Refused),
     Retired(Retired),
+    /// Why a device of the canary has failed, if one has.
+    Looked(Option<String>),
     /// With what was prepared, so that the driver drops it.
     Aborted {
         _standby: Option<Standby>,
@@ -65,6 +69,10 @@ impl SwapPort {
             Step::Abort => {
                 let _standby = recorder.abort(manager, number);
                 self.answer(Answer::Aborted { _standby });
+            }
+            Step::Look => {
+                let failure = manager.tasks()[number].canary_failure();
+                self.answer(Answer::Looked(failure.map(str::to_owned)));
             }
         }
     }
@@ -125,11 +133,13 @@ impl Target {
 
     /// The error for a worker that has not answered within `limit`.
     pub fn is_late(&self, limit: Duration, what: &str) -> Error {
-        Error::unavailable(format!(
-            "{}: no answer within {} s, a device does not come back; {what}",
-            self.thread,
-            limit.as_secs_f64()
-        ))
+        Error::unavailable(format!("{}; {what}", self.no_answer(limit)))
+    }
+
+    /// That the worker has not answered within `limit`.
+    pub fn no_answer(&self, limit: Duration) -> String {
+        let (thread, limit) = (&self.thread, limit.as_secs_f64());
+        format!("{thread}: no answer within {limit} s, a device does not come back")
     }
 }
 

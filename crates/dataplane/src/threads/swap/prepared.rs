@@ -57,6 +57,11 @@ impl Previous {
     pub fn bundle(&self) -> &Arc<Bundle> {
         &self.bundle
     }
+
+    /// The model without its sessions, where these did not come back; `None` if there were none.
+    pub fn afresh(&self) -> Option<Previous> {
+        self.is_sound.then(|| Previous { is_sound: false, ..self.clone() })
+    }
 }
 
 impl Prepared {

@@ -177,6 +177,7 @@ fn a_canary_is_promoted_and_goes_by_command_or_when_another_model_comes() {
     let mut rig = rig();
     let in_use = |rig: &Rig| rig.state.get().first().model.generation;
     assert_eq!((begin(&mut rig), in_use(&rig)), (Some(1), 0));
+    assert_eq!(rig.running(|swapper, _| swapper.canary_failure().unwrap()), None);
     assert_eq!((rig.swaps(), rig.results()), (vec![0, 0], [0, 0, 0]));
     let before = rig.running(|swapper, config| {
         let promoted = swapper.opening().promote(config).expect("a canary");
@@ -184,6 +185,8 @@ fn a_canary_is_promoted_and_goes_by_command_or_when_another_model_comes() {
     });
     assert_eq!((before.is_some(), rig.swapper.canary(), in_use(&rig)), (true, None, 1));
     assert_eq!((rig.swaps(), rig.results()), (vec![1, 1], [1, 0, 0]));
+    let knows = |rig: &Rig, model| rig.state.get().first().model_of(model).is_some();
+    assert_eq!([0, 1, 2].map(|model| knows(&rig, model)), [true, true, false]);
 
     // The model before the promotion can come back still.
     assert_eq!(begin(&mut rig), Some(2));

@@ -6,9 +6,9 @@ use std::time::Duration;
 use config::Config;
 use config::checked::{Capture, IoMode};
 use dataplane::bundle::dscp_by_class;
-use dataplane::state::ModelId;
+use dataplane::state::{ModelId, TaskState};
 use dataplane::tasks::TaskNames;
-use flowmgr::record::DecidedBy;
+use flowmgr::record::{DecidedBy, Decision};
 use policy::Dscp;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::timeout;
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::super::Facts;
 use super::super::flow_rows::{ended_row, live_row};
 use super::super::flow_tables::FlowTables;
-use super::{AskedTask, Subject, ask, explanation, wanted};
+use super::{Asked, AskedTask, Subject, ask, explanation, wanted};
 use crate::figures::grouped;
 use crate::protocol::{Body, Code, FlowQuery, Overview, Reply, Written};
 
@@ -84,7 +84,7 @@ impl Explainer {
         let states = facts.state.get().tasks.into_iter().enumerate();
         let questions = states.map(|(number, state)| Question {
             config: facts.config.of_task(number),
-            model: state.model,
+            state,
             // Records have the series of the first task.
             subject: subject.of_task(number, &facts.names[number], number == 0),
         });
@@ -140,22 +140,42 @@ impl Explainer {
 
 struct Question {
     config: Config,
-    model: ModelId,
+    state: TaskState,
     subject: Subject,
 }
 
 impl Question {
+    /// Asks the model that answered, or else the one in use.
     fn ask(self) -> Result<AskedTask, String> {
-        let Question { config, model, subject } = self;
-        let mut asked = ask(&config, &model.dir, subject.own.series.as_ref())?;
-        if asked.bundle.sha256() != model.sha256 {
-            asked.probabilities = Err(format!(
-                "{} holds another model than the one in use; `fenxi ctl reload` takes it",
-                model.dir.display()
-            ));
-        }
-        let ModelId { name, version, generation, .. } = model;
-        let model = format!("{name} {version}, generation {generation}");
+        let Question { config, state, subject } = self;
+        let is_answer = |it: &Decision| !matches!(it.decided_by, DecidedBy::Port | DecidedBy::Rule);
+        let answered = subject.own.decision.filter(is_answer).map(|it| it.model);
+        let by = answered.map_or(Some(&state.model), |generation| state.model_of(generation));
+        let series = subject.own.series.as_ref();
+        let asked = match by {
+            Some(by) => ask(&config, &by.dir, series),
+            None => Err("the model that answered is not known any more".to_owned()),
+        };
+        let asked = match asked {
+            Ok(mut asked) => {
+                if let Some(by) = by.filter(|by| asked.bundle.sha256() != by.sha256) {
+                    asked.probabilities = Err(format!(
+                        "{} holds another model than the one that answers; `fenxi ctl reload` \
+                         takes it",
+                        by.dir.display()
+                    ));
+                }
+                asked
+            }
+            // The model in use has the same labels.
+            Err(why) => Asked { probabilities: Err(why), ..ask(&config, &state.model.dir, None)? },
+        };
+        let model = match by {
+            Some(ModelId { name, version, generation, .. }) => {
+                format!("{name} {version}, generation {generation}")
+            }
+            None => format!("generation {}", answered.unwrap_or_default()),
+        };
         Ok(AskedTask { asked, model, subject })
     }
 }

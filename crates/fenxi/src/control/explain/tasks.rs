@@ -15,7 +15,7 @@ use crate::protocol::{Answer, AnswerOutcome, TaskPart};
 
 pub struct AskedTask {
     pub asked: Asked,
-    /// Name, version and generation of the model in use.
+    /// Name, version and generation of the model that answered, or else of the one in use.
     pub model: String,
     /// The flow as this task sees it.
     pub subject: Subject,

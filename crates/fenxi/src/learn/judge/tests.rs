@@ -278,3 +278,29 @@ fn training_that_has_not_settled_and_labels_that_are_late_or_others_are_noticed(
     assert_eq!(check_mix(&[50, 150, 300], &[290, 150, 60]).unwrap_err().name(), "mix");
     assert_eq!(check_mix(&[1, 1, 90], &[90, 1, 1]), Ok(()), "too few to say");
 }
+
+#[test]
+fn a_promoted_model_makes_way_where_a_table_is_better_and_the_chosen_model_no_worse() {
+    let (mut world, old, mut random) = drifted(10);
+    let [good, bad] = [world.model(&world.truth), world.model(&old)];
+    let worse = world.model(&sum(&old, &random.weights(1.0)));
+    let check = |world: &World, candidate, in_use| {
+        let trial = Trial { questions: &world.questions, bands: BANDS, candidate, in_use };
+        check_promoted(&trial, CONFIDENCE).map_err(|why| match why {
+            Refused::Outdone(rival, ..) => rival,
+            why => panic!("{why}"),
+        })
+    };
+    assert_eq!(check(&world, &good, &bad), Ok(()));
+    assert_eq!(check(&world, &bad, &bad), Ok(()));
+    assert_eq!(check(&world, &bad, &good), Err(Rival::Chosen));
+    for question in &mut world.questions {
+        question.server_volume = Some(question.worth);
+    }
+    assert_eq!(check(&world, &bad, &bad), Err(Rival::Servers));
+    assert_eq!(check(&world, &bad, &worse), Ok(()), "what would come is worse");
+    for question in &mut world.questions {
+        question.bytes_so_far = question.worth;
+    }
+    assert_eq!(check(&world, &bad, &bad), Err(Rival::Counter));
+}

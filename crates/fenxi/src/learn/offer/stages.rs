@@ -50,6 +50,12 @@ impl Offers {
             self.refuse(task, candidate.bundle.dir(), &Refusal::new("overtaken", why));
             return None;
         }
+        if let Stage::Canary(_) = candidate.stage
+            && let Some(why) = models.canary_failure(task)
+        {
+            self.withdraw(task, &candidate, Refusal::new("failures", why), models);
+            return None;
+        }
         let (seen, is_over) = (self.seen(task, &candidate), self.is_over(task, &candidate));
         if seen < candidate.flows && !is_over {
             return Some(candidate);
@@ -248,12 +254,16 @@ impl Offers {
         match watched {
             Ok(true) => {
                 self.note(task, "kept", &dir, "it has held what it promised");
+                self.keep(task, candidate);
                 None
             }
             Ok(false) => Some(Candidate { flows: candidate.flows + LOOK_FLOWS, ..candidate }),
             Err(Refusal { name, why }) => {
                 let refusal = match models.back(task) {
-                    Ok(()) => Refusal::new("rolled_back", format!("{name}: {why}")),
+                    Ok(()) => {
+                        self.is_back(task, models);
+                        Refusal::new("rolled_back", format!("{name}: {why}"))
+                    }
                     Err(failed) => {
                         let why = format!("{why}; it stays in use, because {}", failed.why);
                         Refusal::new("failed", why)

@@ -20,6 +20,8 @@ struct Slopes {
     in_use: (Arc<Bundle>, u16),
     before: Option<Arc<Bundle>>,
     canary: Option<(Arc<Bundle>, u16)>,
+    /// A device of the canary has failed.
+    failure: Option<String>,
     /// The canary does not answer, and the model in use does in its place.
     is_down: bool,
     /// There can be no canary.
@@ -68,6 +70,10 @@ impl Models for Slopes {
 
     fn canary(&self, _: usize) -> Option<u16> {
         Some(self.canary.as_ref()?.1)
+    }
+
+    fn canary_failure(&mut self, _: usize) -> Option<String> {
+        self.failure.clone()
     }
 
     fn withdraw(&mut self, _: usize) -> Result<(), Refusal> {
@@ -125,6 +131,7 @@ impl World {
             in_use,
             before: None,
             canary: None,
+            failure: None,
             is_down: false,
             is_in_kernel: false,
             given: 0,
@@ -191,6 +198,27 @@ impl World {
         world
     }
 
+    /// A model that was promoted and kept.
+    fn kept() -> World {
+        let mut world = World::promoted();
+        world.watch_to_the_end(TRUE);
+        assert_eq!(world.outcomes(), ["canary 1", "judged 1", "kept 1", "promoted 1"]);
+        world
+    }
+
+    fn watch_to_the_end(&mut self, slope: f64) {
+        while self.offers.under_way(0).is_some() {
+            self.push(LOOK_FLOWS as u64, slope, None);
+            self.turn();
+        }
+    }
+
+    /// Time passes, so that a look is due.
+    fn turn_late(&mut self) {
+        self.offers.promoted[0].as_mut().unwrap().next_look = Instant::now();
+        self.turn();
+    }
+
     fn outcomes(&self) -> Vec<String> {
         let outcomes = self.offers.state.get().first().offers.outcomes.clone();
         assert!(outcomes.keys().all(|it| OUTCOMES.contains(it)), "{outcomes:?}");
@@ -214,7 +242,7 @@ impl World {
         let (_, why) = self.offers.state.get().first().offers.last_refusal.clone().unwrap();
         assert!(why.contains(&format!(": {reason}: ")), "{why}");
         assert_eq!(self.models.in_use.0.version(), USED.to_string());
-        assert!(!self.offers.are_under_way());
+        assert!(self.offers.under_way(0).is_none());
     }
 }
 
@@ -240,10 +268,7 @@ fn a_better_candidate_is_promoted_kept_and_taken_back_on_demand() {
     assert!(under_way.ends_with("/3: in use and watched, 0 of 500 flows"), "{under_way}");
     world.turn();
     assert_eq!(world.outcomes().len(), 3, "nothing was seen yet");
-    while world.offers.are_under_way() {
-        world.push(LOOK_FLOWS as u64, TRUE, None);
-        world.turn();
-    }
+    world.watch_to_the_end(TRUE);
     assert_eq!(world.outcomes(), ["canary 1", "judged 1", "kept 1", "promoted 1"]);
     let done = world.offers.back(0, &mut world.models).unwrap();
     assert!(done.ends_with("/0.5: in use again"), "{done}");
@@ -266,6 +291,51 @@ fn a_promoted_model_that_disappoints_is_rolled_back() {
     mix.push(LOOK_FLOWS as u64, TRUE, Some(1));
     mix.turn();
     mix.assert_rolled_back("mix");
+}
+
+#[test]
+fn a_kept_model_that_has_become_worse_makes_way_for_the_operators() {
+    let mut world = World::kept();
+    world.push(kept::LOOK_FLOWS as u64, TRUE, None);
+    world.turn_late();
+    assert_eq!(world.models.in_use.1, 1, "it is better still");
+    world.push(kept::LOOK_FLOWS as u64 - 1, -TRUE, None);
+    world.turn_late();
+    world.push(1, -TRUE, None);
+    world.offers.promoted[0].as_mut().unwrap().next_look = Instant::now() + STAGE_WITHIN;
+    world.turn();
+    assert_eq!(world.models.in_use.1, 1, "too few flows, or too soon");
+    world.turn_late();
+    let outcomes = ["canary 1", "fallen_back 1", "judged 1", "kept 1", "promoted 1"];
+    assert_eq!(world.outcomes(), outcomes);
+    let (_, why) = world.offers.state.get().first().offers.last_refusal.clone().unwrap();
+    assert!(why.contains("/3: the model that it was promoted over is better by now: "), "{why}");
+    assert!(why.ends_with("/0.5 is in use again"), "{why}");
+    assert_eq!(world.models.in_use.0.version(), USED.to_string());
+    world.push(kept::LOOK_FLOWS as u64, -TRUE, None);
+    world.turn();
+    assert_eq!(world.outcomes(), outcomes, "once");
+    assert!(!world.offers.have_work());
+}
+
+#[test]
+fn the_operators_model_comes_back_over_several_promotions() {
+    let mut world = World::kept();
+    // It has drifted, which a candidate has learned before a look was due.
+    world.push(KEPT as u64 / 2, -TRUE, None);
+    world.offer(-TRUE).unwrap();
+    world.push(SHADOW_FLOWS as u64, -TRUE, None);
+    world.turn();
+    world.push(5 * CANARY_FLOWS as u64, -TRUE, None);
+    world.turn();
+    assert_eq!(world.models.in_use.0.version(), "-3");
+    let mut rolled_back = world;
+    rolled_back.push(LOOK_FLOWS as u64, TRUE, None);
+    rolled_back.turn();
+    assert_eq!(rolled_back.models.in_use.0.version(), "3", "the one before");
+    rolled_back.push(kept::LOOK_FLOWS as u64, -TRUE, None);
+    rolled_back.turn_late();
+    assert_eq!(rolled_back.models.in_use.0.version(), USED.to_string());
 }
 
 #[test]
@@ -299,10 +369,14 @@ fn a_canary_that_disappoints_is_withdrawn() {
     // No such class: no answer.
     late.push(look, TRUE, Some(2));
     late.turn();
-    assert!(late.offers.are_under_way(), "it has not answered yet");
+    assert!(late.offers.under_way(0).is_some(), "it has not answered yet");
     late.push(KEPT as u64 / 2, TRUE, Some(2));
     late.turn();
     late.assert_withdrawn("late");
+    let mut failing = World::with_canary();
+    failing.models.failure = Some("analytics-0.0: device native: no".to_owned());
+    failing.turn();
+    failing.assert_withdrawn("failures");
     let mut down = World::with_canary();
     down.models.is_down = true;
     down.push(KEPT as u64 / 2, TRUE, None);
@@ -377,5 +451,5 @@ fn another_model_overtakes_a_candidate() {
     world.models.in_use.1 += 1;
     world.turn();
     assert_eq!(world.outcomes(), ["judged 1", "overtaken 1"]);
-    assert!(!world.offers.are_under_way());
+    assert!(!world.offers.have_work());
 }

@@ -25,6 +25,17 @@ fn after(known: &ServerCells, passed_us: i64) -> ServerCells {
 }
 
 #[test]
+fn one_instance_at_a_time_has_the_lock() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("servers");
+    let held = lock(&path).unwrap();
+    write(&path, &known(), NOW_US).unwrap();
+    assert_eq!(lock(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    drop(held);
+    assert!(lock(&path).is_ok());
+}
+
+#[test]
 fn a_file_says_what_was_written_and_only_its_user_may_read_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("servers");

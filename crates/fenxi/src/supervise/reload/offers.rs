@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use accel::{Bundle, DeviceError};
 use dataplane::swap::helpers::opening_model;
-use dataplane::swap::{Prepared, Refusal as Stopped};
+use dataplane::swap::{Prepared, Previous, Refusal as Stopped};
 use flowmgr::record::Sample;
+use tracing::warn;
 
 use super::change::{Base, Change};
 use super::{Reloader, answers};
@@ -94,6 +95,17 @@ fn open(base: &Base, task: usize, judged: &Arc<Bundle>) -> Result<Prepared, Refu
     base.open_sessions(opening, &now, bundle).map_err(|why| failed(&why))
 }
 
+impl Reloader {
+    /// Brings a model of before back, with its sessions if they can work again.
+    fn back_to(&mut self, task: usize, before: Previous) -> Result<(), Refusal> {
+        let dir = before.bundle().dir().to_owned();
+        let change = self.beside(task, &dir, move |base| {
+            Change::back(base, task, before).map_err(|why| failed(&why))
+        })?;
+        self.apply(change).map(drop).map_err(|why| failed(&why))
+    }
+}
+
 impl Models for Reloader {
     fn in_use(&self, task: usize) -> (Arc<Bundle>, u16) {
         let generation = self.helpers.state().get().tasks[task].model.generation;
@@ -153,6 +165,11 @@ impl Models for Reloader {
         self.swappers[task].canary()
     }
 
+    fn canary_failure(&mut self, task: usize) -> Option<String> {
+        // At the end of the run nothing is withdrawn.
+        self.swappers[task].canary_failure().ok().flatten()
+    }
+
     fn withdraw(&mut self, task: usize) -> Result<(), Refusal> {
         self.swappers[task].withdraw().map_err(|why| failed(&why))
     }
@@ -180,12 +197,15 @@ impl Models for Reloader {
             let why = "the model in use is no promoted candidate, or the one before is gone";
             return Err(Refusal::new("failed", why));
         };
-        let dir = before.bundle().dir().to_owned();
-        let change = self.beside(task, &dir, move |base| {
-            Change::back(base, task, before).map_err(|why| failed(&why))
+        let afresh = before.afresh();
+        // The model before stays known until it is back, so that a failure can be tried again.
+        self.back_to(task, before).or_else(|why| match afresh {
+            Some(before) => {
+                warn!("{}; its model is opened again", why.why);
+                self.back_to(task, before)
+            }
+            None => Err(why),
         })?;
-        // The model before stays known until then, so that a failure can be tried again.
-        self.apply(change).map_err(|why| failed(&why))?;
         self.promoted[task] = None;
         Ok(())
     }
