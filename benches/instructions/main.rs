@@ -1,4 +1,4 @@
-//! What `scripts/measure/instructions` counts, in one of five ways:
+//! What `scripts/measure/instructions` counts, in one of six ways:
 //!
 //! * `walk`: packets of labelled flows, 64-byte frames, 1,024 flows in a table of 2,048, bursts of
 //!   64.
@@ -8,16 +8,19 @@
 //! * `merged`: as `walk`, where each packet is merged from 45 datagrams.
 //! * `collect`: whole flows of 16 packets, of which the first 10 are collected, from their
 //!   beginning to their end.
+//! * `records`: the same with their records and samples.
 //!
-//! usage: `instructions [ROUNDS] [walk|rules|lookups|merged|collect] [FEATURES] [learn]`. ROUNDS
-//! says how many times the 16,384 packets are walked; the difference of two counts is the walk
-//! alone.
+//! usage: `instructions [ROUNDS] [walk|rules|lookups|merged|collect|records] [FEATURES] [learn]`.
+//! ROUNDS says how many times the 16,384 packets are walked; the difference of two counts is the
+//! walk alone.
 //! FEATURES is a list with commas, `signed_length` by default. `learn` has a memory of servers and
 //! samples of a tenth of the flows. Prints the bytes that a flow takes
 //! with these features.
 #![allow(clippy::expect_used, reason = "a measurement ends where its set-up fails")]
 
 mod rules;
+
+use std::hint::black_box;
 
 use cring::{Consumer, Feature, Slot};
 use fenxi_benches::flows::{config, label_all};
@@ -117,12 +120,18 @@ impl World {
         assert_eq!(label_all(&mut self.ring, &*labels), (FLOWS, FLOWS));
     }
 
-    /// Whole flows: walked, not answered, ended by the next round's packets.
-    fn collect(&mut self) {
+    /// Whole flows: walked, not answered, ended by the next round's packets. Their records are made
+    /// if somebody takes them.
+    fn collect(&mut self, has_taker: bool) {
         self.packets.iter_mut().for_each(|packet| packet.time_us += ROUND_US);
         for burst in self.packets.chunks(BURST) {
             self.manager.burst(&mut self.data, burst, 0, &mut self.fates);
-            self.manager.discard_records(u64::MAX, 0);
+            match has_taker {
+                true => self.manager.settle(u64::MAX, 0, &mut |record| {
+                    black_box(record);
+                }),
+                false => self.manager.discard_records(u64::MAX, 0),
+            }
         }
         let waiting = self.ring.waiting();
         assert_eq!(waiting, FLOWS);
@@ -139,8 +148,8 @@ fn main() {
     println!("{}", flowmgr::bytes_per_flow(std::slice::from_ref(&task)));
     let learns = arguments.next().as_deref() == Some("learn");
     let mut world = World::new(task, mode.as_deref() == Some("merged"), learns);
-    if mode.as_deref() == Some("collect") {
-        (0..=rounds.unwrap_or(1)).for_each(|_| world.collect());
+    if let Some(way @ ("collect" | "records")) = mode.as_deref() {
+        (0..=rounds.unwrap_or(1)).for_each(|_| world.collect(way == "records"));
         return;
     }
     let is_looked_up = mode.as_deref() == Some("lookups");
