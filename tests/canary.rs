@@ -1,5 +1,6 @@
 //! A candidate's whole way through the real program: judged by flows that have ended, in shadow, on
-//! a share of new flows, and in use; and one that is withdrawn. Skipped by name without root.
+//! a share of new flows, and in use; and one that is withdrawn. Bands are judged by what flows
+//! weighed, other classes by what a teacher tells. Skipped by name without root.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -21,8 +22,11 @@ use crate::common::live::Live;
 /// has turned, so that large flows have small packets.
 const SHAPES: [[(usize, usize); 2]; 2] = [[(1200, 6), (100, 2)], [(100, 40), (1200, 2)]];
 
+/// What makes the labels of a bundle bands.
+const BANDS: &str = "\n[target]\nof = \"volume\"\nedges = [3000]\n";
+
 /// A bundle that is sure that a flow is large if its first packet is longer than this.
-fn bundle(dir: &Path, above: u16) -> PathBuf {
+fn bundle(dir: &Path, above: u16, target: &str) -> PathBuf {
     let from = common::root().join("tests/bundles/server-volume");
     let to = dir.join(format!("above-{above}"));
     common::copy_bundle(&from, &to);
@@ -43,7 +47,6 @@ fn bundle(dir: &Path, above: u16) -> PathBuf {
         Some("sha256") => format!("sha256 = \"{}\"\n", sum.split(' ').next().unwrap()),
         _ => format!("{line}\n"),
     });
-    let target = "\n[target]\nof = \"volume\"\nedges = [3000]\n";
     fs::write(to.join("model.toml"), lines.collect::<String>() + target).unwrap();
     let golden = fs::read_to_string(from.join("golden/inputs.csv")).unwrap();
     let outputs = golden.lines().map(|line| {
@@ -117,7 +120,7 @@ impl Drop for Traffic {
 
 impl World {
     /// A run whose model calls every flow small, though every other one is large.
-    fn start(test: &str, layout: &str, is_recorded: bool) -> Option<World> {
+    fn start(test: &str, layout: &str, is_recorded: bool, target: &str) -> Option<World> {
         let lab = Lab::new(test, &["host"], &[])?;
         let dir = tempfile::tempdir().unwrap();
         lab.wire_within("host", "a", "b");
@@ -128,7 +131,7 @@ impl World {
             "flow.idle_timeout_s=1".to_owned(),
             "analytics.timeout_ms=1".to_owned(),
             format!("pipeline.layout={layout}"),
-            format!("model.path={}", bundle(dir.path(), 60_000).display()),
+            format!("model.path={}", bundle(dir.path(), 60_000, target).display()),
             format!("learn.socket={}", dir.path().join("learn.sock").display()),
             "learn.share=1".to_owned(),
             format!("records.path={}", dir.path().join("flows.jsonl").display()),
@@ -148,9 +151,15 @@ impl World {
     }
 
     fn wait_for(&self, outcome: &str) {
+        self.wait_for_while(outcome, || {});
+    }
+
+    /// Waits until a candidate has come to this, and does `work` meanwhile.
+    fn wait_for_while(&self, outcome: &str, work: impl Fn()) {
         let label = format!("outcome=\"{outcome}\"");
         let refused = ["not_better", "slow", "rolled_back", "overtaken", "failed"];
         self.live.wait_for(outcome, |live| {
+            work();
             for name in refused {
                 let refused = self.count("fenxi_model_offers_total", &format!("\"{name}\""));
                 assert_eq!(refused, 0.0, "{}", live.ctl(&["model", "offers"]).stdout);
@@ -160,12 +169,9 @@ impl World {
     }
 
     /// Waits for flows to judge by, and offers a model that is right about all.
-    fn offer(&self) -> String {
-        let held = |live: &Live| {
-            live.samples_with("fenxi_learn_samples_total", "outcome=\"held\"").iter().sum::<f64>()
-        };
-        self.live.wait_for("flows to judge by", |live| held(live) > 300.0);
-        let good = bundle(self.dir.path(), 500).to_str().unwrap().to_owned();
+    fn offer(&self, target: &str) -> String {
+        self.wait_for_flows();
+        let good = bundle(self.dir.path(), 500, target).to_str().unwrap().to_owned();
         let judged = self.ctl(&["model", "offer", &good]);
         assert!(judged.contains("in shadow for the next 300 held-out flows"), "{judged}");
         good
@@ -184,6 +190,29 @@ impl World {
         };
         self.live.wait_for("a flow of the model", |_| find().is_some());
         find().unwrap()
+    }
+
+    fn wait_for_flows(&self) {
+        let held = |_: &Live| self.count("fenxi_learn_samples_total", "outcome=\"held\"");
+        self.live.wait_for("flows to judge by", |live| held(live) > 300.0);
+    }
+
+    /// Tells the classes of the flows that ended last.
+    fn teach(&self) -> String {
+        // So that a teacher leaves some of the processor to others.
+        std::thread::sleep(Duration::from_millis(200));
+        let file = self.dir.path().join("truth.jsonl");
+        fs::write(&file, self.ended(6000).iter().map(truth).collect::<String>()).unwrap();
+        self.ctl(&["model", "truth", file.to_str().unwrap()])
+    }
+
+    /// The records of flows among the last lines.
+    fn ended(&self, lines: usize) -> Vec<Value> {
+        let records = fs::read_to_string(self.dir.path().join("flows.jsonl")).unwrap();
+        // The very last one may be half a line.
+        let last = records.lines().rev().take(lines);
+        let records = last.filter_map(|it| serde_json::from_str::<Value>(it).ok());
+        records.filter(|it| it["type"] == "flow").collect()
     }
 
     fn ctl(&self, args: &[&str]) -> String {
@@ -216,9 +245,23 @@ fn first(flow: &Value) -> &str {
     flow["first"].as_str().unwrap()
 }
 
+fn label(flow: &Value) -> &'static str {
+    if flow["bytes_fwd"].as_u64().unwrap() > 3000 { "large" } else { "small" }
+}
+
+/// What a teacher says of a flow, in a line.
+fn truth(flow: &Value) -> String {
+    let first_us = first(flow).parse::<jiff::Timestamp>().unwrap().as_microsecond();
+    let mut line = serde_json::json!({"first_us": first_us, "label": label(flow)});
+    for name in ["proto", "src_port", "dst_port"] {
+        line[name] = flow[name].clone();
+    }
+    format!("{line}\n")
+}
+
 fn a_candidates_way(test: &str, layout: &str, is_recorded: bool) {
-    let Some(world) = World::start(test, layout, is_recorded) else { return };
-    let good = &*world.offer();
+    let Some(world) = World::start(test, layout, is_recorded, BANDS) else { return };
+    let good = &*world.offer(BANDS);
     // Nothing is offered beside it.
     world.live.ctl(&["model", "offer", good]).expect_code(69);
     world.wait_for("canary");
@@ -230,7 +273,7 @@ fn a_candidates_way(test: &str, layout: &str, is_recorded: bool) {
     for generation in [0, 1] {
         let said = world.ctl(&["explain", &world.flow_of(generation), "--json"]);
         let said: Value = serde_json::from_str(&said).unwrap();
-        let model = said["model"].as_str().unwrap();
+        let model = said["explained"]["model"].as_str().unwrap();
         assert!(model.ends_with(&format!(", generation {generation}")), "{said}");
     }
     let back = world.ctl(&["model", "back"]);
@@ -242,7 +285,6 @@ fn a_candidates_way(test: &str, layout: &str, is_recorded: bool) {
     assert_eq!(world.count("fenxi_model_info", "generation=\"2\""), 1.0);
     let flows = world.finish();
     let flows: Vec<&Value> = flows.iter().filter(|it| it["type"] == "flow").collect();
-    let is_large = |flow: &Value| flow["bytes_fwd"].as_u64().unwrap() > 3000;
     let of = |generation: u64| {
         let is_of = move |flow: &&&Value| flow["model_generation"] == generation;
         flows.iter().filter(is_of).copied().collect::<Vec<&Value>>()
@@ -250,8 +292,7 @@ fn a_candidates_way(test: &str, layout: &str, is_recorded: bool) {
     let [before, withdrawn, promoted] = [0, 1, 2].map(of);
     assert!(before.iter().all(|flow| flow["label"] == "small"));
     for flow in withdrawn.iter().chain(&promoted) {
-        let label = if is_large(flow) { "large" } else { "small" };
-        assert_eq!(flow["label"], label, "{flow}");
+        assert_eq!(flow["label"], label(flow), "{flow}");
     }
     assert!(!withdrawn.is_empty());
     // While both answered, the canary had a fifth of the new flows.
@@ -267,13 +308,13 @@ fn a_candidates_way(test: &str, layout: &str, is_recorded: bool) {
 
 #[test]
 fn a_kept_model_that_becomes_worse_makes_way_for_the_first() {
-    let Some(world) = World::start("canary-turn", "1:1:1", false) else { return };
-    world.offer();
+    let Some(world) = World::start("canary-turn", "1:1:1", false, BANDS) else { return };
+    world.offer(BANDS);
     world.wait_for("kept");
     world.traffic.has_turned.store(true, Ordering::Relaxed);
     world.wait_for("fallen_back");
     let page = world.ctl(&["model", "offers"]);
-    let why = "the model that it was promoted over is better by now: log loss ";
+    let why = " is better by now: log loss ";
     assert!(page.contains(why), "{page}");
     assert_eq!(world.live.said(why), 1, "told once");
     assert_eq!(world.count("fenxi_model_info", "generation=\"2\""), 1.0);
@@ -290,4 +331,43 @@ fn a_candidate_answers_a_share_of_flows_before_it_is_promoted() {
 #[test]
 fn a_candidate_answers_a_share_of_flows_inline() {
     a_candidates_way("canary-inline", "1:0:0", false);
+}
+
+#[test]
+fn a_candidate_of_classes_is_judged_by_what_a_teacher_tells() {
+    let Some(world) = World::start("classes", "1:1:1", false, "") else { return };
+    world.wait_for_flows();
+    let [good, worse] = [500, 0].map(|above| bundle(world.dir.path(), above, ""));
+    let [good, worse] = [&good, &worse].map(|dir| dir.to_str().unwrap());
+    let refused = |dir: &str, outcome: &str| {
+        let said = world.live.ctl(&["model", "offer", dir]).expect_code(78).stderr;
+        assert!(said.contains(&format!("{dir}: {outcome}: ")), "{said}");
+        said
+    };
+    let said = refused(good, "no_truth");
+    assert!(said.contains("give labels by `fenxi ctl model truth`"), "{said}");
+    let taken = || world.count("fenxi_model_truths_total", "outcome=\"taken\"");
+    // One bad line, and none is taken.
+    let bad = world.dir.path().join("bad.jsonl");
+    let lines: String = world.ended(100).iter().take(2).map(truth).collect();
+    fs::write(&bad, lines + "{\"proto\":6}\n").unwrap();
+    let said = world.live.ctl(&["model", "truth", bad.to_str().unwrap()]).expect_code(65).stderr;
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let missing = format!("{}: line 3: missing field `src_port`", bad.display());
+    assert!(said.contains(&missing) && taken() == 0.0, "{said}");
+    world.live.wait_for("flows that a teacher knows", |_| {
+        let told = world.teach();
+        assert!(told.starts_with("the truth of ") && !told.contains("labels"), "{told}");
+        taken() > 200.0
+    });
+    let judged = world.ctl(&["model", "offer", good]);
+    assert!(judged.contains("; its table of ports 0."), "{judged}");
+    for outcome in ["canary", "promoted", "kept"] {
+        world.wait_for_while(outcome, || _ = world.teach());
+    }
+    refused(worse, "not_better");
+    let flows = world.finish();
+    let promoted = flows.iter().filter(|it| it["type"] == "flow" && it["model_generation"] == 1);
+    let wrong = promoted.clone().filter(|flow| flow["label"] != label(flow)).count();
+    assert!(promoted.count() > 500 && wrong == 0, "{wrong}");
 }

@@ -33,6 +33,9 @@ pub const RULES_MAX: usize = 65_536;
 /// Bytes of a batch of changes of the rules, at most.
 pub const CHANGES_MAX: usize = 16 << 20;
 
+/// Bytes of a file of labels of flows, at most.
+pub const TRUTH_MAX: usize = 16 << 20;
+
 /// Maximum number of hosts in a reply.
 pub const HOSTS_MAX: usize = 1024;
 
@@ -108,6 +111,14 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<String>,
     },
+    /// Tell the classes of flows, by which candidates are judged. A request of this command may be
+    /// longer than others, if it begins with `{"command":"model_truth"`.
+    ModelTruth {
+        flows: Vec<FlowTruth>,
+        /// Name of the task; left out where there is one task.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<String>,
+    },
     /// Where candidates stand.
     ModelOffers {},
     /// Withdraw the canary, or swap back to the model before the last promoted candidate.
@@ -139,6 +150,19 @@ pub enum Request {
     },
     /// Shut down gracefully.
     Drain {},
+}
+
+/// The label that a teacher gives a flow: `{"proto":6,"src_port":40000,"dst_port":443,"first_us":
+/// 1700000000000000,"label":"video"}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlowTruth {
+    pub proto: u8,
+    pub src_port: u16,
+    pub dst_port: u16,
+    /// Time of its first packet, µs since the epoch.
+    pub first_us: i64,
+    pub label: String,
 }
 
 /// Rules that are shown unless more are wanted.

@@ -242,6 +242,9 @@ pub struct Sample {
     pub task: TaskId,
     /// Elements of the series.
     pub depth: u8,
+    /// Ports of the first packet, of its sender and its receiver. With the time they tell flows
+    /// apart, without addresses.
+    pub ports: [u16; 2],
     /// Time of the flow's first packet, µs since the epoch.
     pub began_us: i64,
     /// From there to the packet that completed the series, µs.

@@ -69,6 +69,7 @@ def parser():
     p.add_argument("--suffixes", metavar="FILE", help="CSV: suffix,label; with --by-server-name")
     p.add_argument("--tshark", default="tshark", metavar="PROGRAM")
     p.add_argument("--keep-unlabelled", action="store_true", help="keep flows without a label")
+    p.add_argument("--truth", metavar="FILE.jsonl", help="also write the labels for `fenxi ctl model truth`")
 
     p = commands.add_parser("fit", help="train a model and write its bundle to a new folder")
     p.add_argument("tables", nargs="+", metavar="TABLE")

@@ -5,10 +5,11 @@ run over captures here.
 """
 
 import ipaddress
+import json
 import subprocess
 
 from . import table
-from .errors import NO_INPUT, USAGE, Refusal, in_line
+from .errors import CANNOT_CREATE, NO_INPUT, USAGE, Refusal, in_line
 from .flowid import community_id, of_row
 
 PROTOCOLS = {"tcp": "6", "udp": "17", "6": "6", "17": "17"}
@@ -38,11 +39,33 @@ def run(args):
         labelled += bool(label)
     if not labelled:
         raise Refusal(f"{args.table}: none of its {len(flows.rows)} flows is named there; check that both are of the same captures")
+    if args.truth:
+        write_truth(args.truth, flows, args.table)
     rows = flows.rows if args.keep_unlabelled else [r for r in flows.rows if r["label"]]
     columns = [c for c in flows.rows[0] if c not in ("label", "confidence") and not c.startswith("_")]
     table.write(args.out, rows, [*columns, "label", "confidence"])
     names = sorted({r["label"] for r in rows if r["label"]})
     print(f"{args.out}: {labelled} of {len(flows.rows)} flows labelled, {len(names)} labels: {', '.join(names[:12])}{' …' if len(names) > 12 else ''}")
+
+
+def write_truth(path, flows, source):
+    """The labels that are certain, as `fenxi ctl model truth` reads them."""
+    table.require(flows, ("proto", "sport", "dport", "first_us"), source, "--truth names flows by them")
+    lines = []
+    for i, row in enumerate(flows.rows):
+        if row["label"] and row["confidence"] in table.CERTAIN:
+            port = lambda column: table.whole(flows, i, column, 0, 65_535)
+            lines.append(json.dumps({
+                "proto": table.protocol(flows, i), "src_port": port("sport"), "dst_port": port("dport"),
+                "first_us": table.whole(flows, i, "first_us", 0, table.TIME_LIMIT), "label": row["label"],
+            }) + "\n")
+    try:
+        with open(path, "x") as file:
+            file.writelines(lines)
+    except FileExistsError:
+        raise Refusal(f"{path}: exists already; give another name, or remove it", CANNOT_CREATE) from None
+    except OSError as error:
+        raise Refusal(f"{path}: {error.strerror}", CANNOT_CREATE) from None
 
 
 def read_csv(path, needed, ragged=False):

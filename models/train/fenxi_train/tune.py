@@ -24,6 +24,7 @@ NEW_MIN = 100  # samples of a round
 KEPT = 5  # bundles
 BY_CHANCE = 1.96 * math.sqrt(2)  # standard errors: 5 % of pairs of one mean lie further apart
 ROUTERS_MAX, ROUTER_MAX = 10_000, 255  # in the status; letters of a name
+TOLD_MAX = 100_000  # labels that fenxi is told at once
 OFFERED_MAX = 200  # contents that are not offered again
 UNDER_WAY = 409  # fenxi has not looked at it: another is under way, or a reload is not confirmed
 ALARMS_MAX = 20  # in the status
@@ -33,8 +34,9 @@ STATUS = "status.json"
 
 EPILOG = """\
 It needs the user of fenxi, or root. Bundles that fenxi took, the newest five and those in use, and
-status.json are in the folder of --into. Labels (--labels) are lines of JSON, a flow as in records and its label:
-  {"first": "2026-11-27T09:00:00.123456Z", "proto": 6, "dst_port": 443, "label": "video"}"""
+status.json are in the folder of --into. Labels (--labels) are lines of JSON, a flow as in records and its label;
+fenxi gets them too, of the newest flows (--window), and judges by them:
+  {"first": "2026-11-27T09:00:00.123456Z", "proto": 6, "src_port": 40000, "dst_port": 443, "label": "video"}"""
 
 
 def parser():
@@ -80,11 +82,11 @@ def option(text):
 
 
 class Service:
-    """Rounds of one tuner; `offer` sends a bundle to fenxi."""
+    """Rounds of one tuner; `offer` sends a bundle to fenxi, and `tell` a teacher's labels."""
 
-    def __init__(self, args, made, teacher, offer, say, in_use=frozenset):
+    def __init__(self, args, made, teacher, offer, say, in_use=frozenset, tell=None):
         self.args, self.tuner, self.teacher = args, made, teacher
-        self.offer_to, self.say, self.in_use = offer, say, in_use
+        self.offer_to, self.say, self.in_use, self.tell_to = offer, say, in_use, tell
         self.into = pathlib.Path(args.into)
         self.fresh = collections.deque(maxlen=args.window * len(made.like.input.depths))
         self.losses = collections.deque(maxlen=args.rounds)
@@ -153,6 +155,7 @@ class Service:
             self.say("labels", None)
         except Refusal as refusal:
             self.say("labels", str(refusal))
+        self.tell()
         batch, later = tuner.batch_of(self.fresh, self.teacher, self.tuner.like)
         if batch is None or len(batch.counts) < NEW_MIN:
             return
@@ -168,6 +171,17 @@ class Service:
         self.tuner.adapt(batch)
         self.until_us = max(self.until_us, int(batch.began_us.max()))
         self.write_status()
+
+    def tell(self):
+        """Gives fenxi the labels of the newest flows: those that it holds out wait for them."""
+        truths = self.teacher.truths[-min(self.args.window, TOLD_MAX):]
+        if not truths or not self.tell_to:
+            return
+        try:
+            code, answer = self.tell_to(truths)
+            self.say("truth", None if code == 200 else f"labels refused: {answer}")
+        except wire.Broken as error:
+            self.say("truth", f"labels not taken: {error}")
 
     def spread(self):
         """By which share of itself the stability has moved over the last rounds, beyond what chance
@@ -193,12 +207,6 @@ class Service:
         self.number = number
         if digest in self.offered:
             shutil.rmtree(folder, ignore_errors=True)
-            return
-        if not like.target:  # no flow tells the truth that fenxi would judge it by
-            self.offered.append(digest)
-            self.losses.clear()
-            self.say(None, f"{folder}: learned; try it by `fenxi ctl model load`")
-            self.tidy()
             return
         try:
             code, self.answer = self.offer_to(folder.resolve(), self.args.task)
@@ -280,12 +288,16 @@ def run(args):
         request = {"command": "model_offer", "dir": str(folder), "task": task}
         return wire.asked(args.control, request)
 
+    def tell(flows):
+        request = {"command": "model_truth", "flows": flows, "task": args.task}
+        return wire.asked(args.control, request)
+
     def in_use():
         return wire.models_in_use(args.control) if args.control else frozenset()
 
     os.nice(19)  # what learns must not disturb what forwards
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    service = Service(args, tuner.Forest(like, args.window), teacher, offer, say, in_use)
+    service = Service(args, tuner.Forest(like, args.window), teacher, offer, say, in_use, args.control and tell)
     if args.kafka:
         service.run(topic.frames(args.kafka, args.topic, dict(args.kafka_option), say))
     else:

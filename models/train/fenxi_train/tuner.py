@@ -117,7 +117,7 @@ class Forest(Tuner):
 class Flow:
     """The teacher of bands: a flow tells itself what it weighed."""
 
-    may_come_later = False
+    may_come_later, truths = False, ()
 
     def __init__(self, like):
         if not like.target:
@@ -137,7 +137,9 @@ class Operator:
     """The teacher of classes: an operator's file of labels, read again when it has changed.
 
     A line names a flow as flow records do, so a record with another label will do:
-    {"first": "2026-11-27T09:00:00.123456Z", "proto": 6, "dst_port": 443, "label": "video"}.
+    {"first": "2026-11-27T09:00:00.123456Z", "proto": 6, "src_port": 40000, "dst_port": 443,
+    "label": "video"}.  `truths` are those with src_port, without which fenxi does not know them, by
+    their time.
     """
 
     may_come_later = True
@@ -145,7 +147,7 @@ class Operator:
     def __init__(self, like, path):
         self.labels, self.path = like.labels, path
         self.outlier = like.outlier
-        self.read_at, self.by_flow = None, {}
+        self.read_at, self.by_flow, self.truths = None, {}, ()
 
     def label(self, sample):
         key = sample["proto"], sample["server_port"], sample["began_us"]
@@ -161,17 +163,22 @@ class Operator:
             if now.st_size > LABELS_BYTES_MAX:
                 raise Refusal(f"{self.path}: {now.st_size:,} bytes; remove old labels")
             with open(self.path, encoding="utf-8") as file:
-                found = dict(named(line) for line in file if line.strip())
+                truths = [truth_of(line) for line in file if line.strip()]
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             text = f"{error}; a line is a JSON object with a flow and its label"
             raise Refusal(f"{self.path}: {text}") from None
-        self.read_at, self.by_flow = (now.st_mtime_ns, now.st_size), found
+        self.read_at = (now.st_mtime_ns, now.st_size)
+        self.by_flow = {(t["proto"], t["dst_port"], t["first_us"]): t["label"] for t in truths}
+        told = (truth for truth in truths if "src_port" in truth)
+        self.truths = sorted(told, key=lambda truth: truth["first_us"])
 
 
-def named(line):
-    """A flow, and its label."""
+def truth_of(line):
+    """A flow and its label, as fenxi reads them."""
     given = json.loads(line)
-    return (given["proto"], given["dst_port"], micros(given["first"])), str(given["label"])
+    truth = {name: given[name] for name in ("proto", "dst_port")}
+    truth |= {"first_us": micros(given["first"]), "label": str(given["label"])}
+    return truth | ({"src_port": given["src_port"]} if "src_port" in given else {})
 
 
 def batch_of(samples, teacher, like):

@@ -126,6 +126,21 @@ def test_labels_by_ndpi(fenxi_train, tmp_path):
     assert (row["label"], row["confidence"]) == ("TLS.Google", "dpi")
 
 
+def test_labels_for_fenxi(fenxi_train, tmp_path):
+    table, content = unlabelled(tmp_path)
+    (tmp_path / "hosts.csv").write_text("address,label\n10.0.0.1,camera\n")
+    label = ("label", table, "--by-hosts", tmp_path / "hosts.csv", "--truth", tmp_path / "truth.jsonl")
+    code, _, err = fenxi_train(*label, "--out", tmp_path / "o.csv.gz")
+    assert code == 0, err
+    (line,) = (tmp_path / "truth.jsonl").read_text().splitlines()
+    r = content[0]
+    assert json.loads(line) == {
+        "proto": r["proto"], "src_port": r["sport"], "dst_port": r["dport"], "first_us": r["first_us"], "label": "camera",
+    }
+    code, _, err = fenxi_train(*label, "--out", tmp_path / "p.csv.gz")
+    assert code == 73 and "truth.jsonl: exists already" in err and not (tmp_path / "p.csv.gz").exists()
+
+
 def test_suffixes_match_whole_labels():
     suffixes = {"example.org": "a", "video.example.org": "b", "org": "c"}
     assert label.by_suffix("x.video.example.org", suffixes) == "b"

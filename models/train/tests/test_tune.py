@@ -309,12 +309,11 @@ def test_what_was_offered_and_not_answered_stays(service):
     assert (made.into / offers[0][0]).is_dir() and not made.offered
 
 
-def test_a_model_that_nothing_judges_is_left_to_the_operator(service):
-    made, offers, said = service()
+def test_a_model_of_classes_is_offered_too(service):
+    made, offers, _ = service()
     del made.tuner.like.manifest["target"]
     work(made, told(samples(10, 40, seed=2, depths=DEPTHS)), 4)
-    (folder,) = made.into.glob("model-0*")
-    assert not offers and f"{folder}: learned" in said.of(None)[0]
+    assert len(offers) == 1 and offers[0][1].target is None
 
 
 def test_a_full_disk_is_told_once(service, monkeypatch):
@@ -401,7 +400,8 @@ def test_classes_are_learned_from_an_operators_labels(service, tmp_path):
     work(made, found, 2)
     assert made.rounds == 0 and "labels.jsonl" in said.of("labels")[0]
     assert len(made.fresh) == len(found)
-    lines = []
+    answers, tellings, lines = [(422, "no such task"), (200, "taken")], [], []
+    made.tell_to = lambda flows: (tellings.append(flows), answers[len(tellings) - 1])[1]
     for number, sample in enumerate(found):
         name = volume.BANDS[3 if sample["truth"]["bytes_to_come"] > 20_000 else 0]
         first = np.datetime64(sample["began_us"], "us").item().isoformat() + "Z"
@@ -412,10 +412,18 @@ def test_classes_are_learned_from_an_operators_labels(service, tmp_path):
                 "dst_port": 443,
                 "label": "strange" if number < 40 else name,
             }
+            | ({"src_port": 40_000} if number else {})
         )
     labels.write_text("".join(json.dumps(line) + "\n" for line in lines))
     made.round()
     assert made.rounds == 1 and len(made.fresh) == 40
+    (flows,) = tellings
+    assert len(flows) == len({s["began_us"] for s in found}) - 1, "one has no src_port"
+    times = [flow["first_us"] for flow in flows]
+    assert times == sorted(times) and flows[0].keys() == {
+        "proto", "src_port", "dst_port", "first_us", "label",
+    }
+    assert said.of("truth") == ["labels refused: no such task"]
     batch, later = tuner.batch_of(found, made.teacher, made.tuner.like)
     _, outputs = made.tuner.evaluate(batch)
     assert (outputs.argmax(axis=1) == batch.classes).mean() > 0.95 and len(later) == 40

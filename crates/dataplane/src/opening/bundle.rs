@@ -15,6 +15,9 @@ use config::checked::Task;
 /// Name of the class of a flow whose likeliest class is not likely enough.
 pub const UNKNOWN: &str = "unknown";
 
+/// Classes that stand for everything without a class of its own.
+pub const OUTLIERS: [&str; 2] = ["other", UNKNOWN];
+
 /// The shipped bundle.
 const SHIPPED: &str = "models/protocol";
 /// The default of `flow.k`; with it, K follows the bundle.

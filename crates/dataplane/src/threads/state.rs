@@ -77,6 +77,9 @@ pub struct Offers {
     pub stands: Option<String>,
     /// The last refusal or return: its outcome, and why.
     pub last_refusal: Option<(&'static str, String)>,
+    /// Flows that a teacher has named: held out and waiting for that, others, and those with labels
+    /// that the model does not have.
+    pub truths: [u64; 3],
 }
 
 impl Offers {

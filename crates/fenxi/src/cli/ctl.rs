@@ -165,6 +165,15 @@ pub enum CtlModelCommand {
         #[arg(long, value_name = "NAME")]
         task: Option<String>,
     },
+    /// Give flows their labels, by which candidates are judged whose labels are no bands
+    Truth {
+        /// File of labels, a line of JSON each (docs/learn.md); - reads standard input
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// The task whose labels they are; needed where there are several
+        #[arg(long, value_name = "NAME")]
+        task: Option<String>,
+    },
     /// Show where offered candidates stand, and what became of others
     Offers,
     /// Withdraw the canary, or swap back to the model before the last candidate that was promoted

@@ -4,7 +4,10 @@
 mod policy;
 mod scores;
 mod status;
+mod truth;
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -84,6 +87,9 @@ fn request(command: &CtlCommand) -> Result<Request, Failure> {
         CtlCommand::Model(CtlModelCommand::Offer { dir, task }) => {
             Request::ModelOffer { dir: absolute(dir)?, task: task.clone() }
         }
+        CtlCommand::Model(CtlModelCommand::Truth { file, task }) => {
+            Request::ModelTruth { flows: truth::read(file)?, task: task.clone() }
+        }
         CtlCommand::Model(CtlModelCommand::Offers) => Request::ModelOffers {},
         CtlCommand::Model(CtlModelCommand::Back { task }) => {
             Request::ModelBack { task: task.clone() }
@@ -97,6 +103,28 @@ fn request(command: &CtlCommand) -> Result<Request, Failure> {
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(path)
         .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
+}
+
+/// The text of a file, or for `-` of standard input. `cure`: what to do where it has more than
+/// `most` bytes.
+fn read(file: &Path, most: usize, cure: &str) -> Result<String, Failure> {
+    let wrong = |error: io::Error| {
+        Failure::no_input(format!("{}: cannot be read: {error}", file.display()))
+    };
+    let mut text = String::new();
+    // One byte more than allowed shows that the file is too long.
+    let end = most as u64 + 1;
+    match file.as_os_str() == "-" {
+        true => io::stdin().take(end).read_to_string(&mut text),
+        false => File::open(file).and_then(|opened| opened.take(end).read_to_string(&mut text)),
+    }
+    .map_err(wrong)?;
+    match text.len() > most {
+        true => {
+            Err(Failure::data(format!("{}: more than {} MiB; {cure}", file.display(), most >> 20)))
+        }
+        false => Ok(text),
+    }
 }
 
 /// A request that could not be sent, or whose reply did not come.

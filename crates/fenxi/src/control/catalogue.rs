@@ -529,6 +529,14 @@ static CATALOGUE: &[Row] = &[
         |view| view.run_state.tasks.iter().flat_map(|TaskState { name, offers, .. }| {
             OUTCOMES.map(|it| count(&[name, it], offers.outcomes.get(it).copied().unwrap_or(0)))
         }).collect()),
+    metric(C, "fenxi_model_truths_total", "flows", &["task", "outcome"],
+        "Flows that a teacher named: taken, held out; others; strange, with a label that the model \
+        lacks.",
+        |view| view.run_state.tasks.iter().flat_map(|TaskState { name, offers, .. }| {
+            let [taken, others, strange] = offers.truths;
+            [("taken", taken), ("others", others), ("strange", strange)]
+                .map(|(outcome, flows)| count(&[name, outcome], flows))
+        }).collect()),
     metric(C, "fenxi_thread_cpu_seconds_total", "seconds", &["thread"],
         "CPU time of the threads that run now; threads of the same name are added.",
         |view| view.threads.iter().map(|(name, seconds)| number(&[name], *seconds)).collect()),

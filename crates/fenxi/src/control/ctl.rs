@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 use super::Plane;
 use super::http::{ACCEPT_PAUSE, with_peer};
 use super::room::{Peer, Place, Room, Stage};
-use crate::protocol::{CHANGES_MAX, Code, Reply, Request};
+use crate::protocol::{CHANGES_MAX, Code, Reply, Request, TRUTH_MAX};
 use crate::unix_socket::{UnixSocket, is_trusted};
 
 /// Maximum number of connections.
@@ -27,11 +27,12 @@ const CONNECTIONS: usize = 16;
 /// Maximum bytes of a request, with its line feed.
 const LINE_MAX: u64 = 4096;
 
-/// Beginning of a request that may be longer: a batch of changes of the rules.
-const CHANGES: &[u8] = b"{\"command\":\"policy_change\"";
+/// Beginnings of requests that may be longer: a batch of changes of the rules, labels of flows.
+const LONG: [&[u8]; 2] = [b"{\"command\":\"policy_change\"", b"{\"command\":\"model_truth\""];
 
 /// Maximum bytes of such a request: JSON makes text with many quotation marks longer.
-const CHANGES_LINE_MAX: u64 = CHANGES_MAX as u64 * 3 / 2;
+const LONG_LINE_MAX: u64 = CHANGES_MAX as u64 * 3 / 2;
+const _: () = assert!(TRUTH_MAX <= CHANGES_MAX);
 
 /// Time limit for the next request to arrive, and for the peer to take a reply.
 const LINE_WITHIN: Duration = Duration::from_secs(5);
@@ -104,8 +105,7 @@ async fn converse(stream: UnixStream, plane: Arc<Plane>, place: Place, long: Arc
                 Err(error) => (Reply::refused(Code::Malformed, error.to_string()), true),
             },
             Line::Busy => {
-                let why =
-                    "busy: another long batch of changes is being made; try again when it is done";
+                let why = "busy: another long request is being read; try again when it is done";
                 (Reply::refused(Code::Busy, why), false)
             }
             // The beginning of the next request is unknown, so the connection ends.
@@ -145,16 +145,17 @@ async fn read_line<'a>(
     let mut line = Vec::new();
     let mut read = reader.take(LINE_MAX).read_until(b'\n', &mut line).await? as u64;
     let mut permit = None;
-    if read == LINE_MAX && line.last() != Some(&b'\n') && line.starts_with(CHANGES) {
+    let may_be_long = LONG.iter().any(|long| line.starts_with(long));
+    if read == LINE_MAX && line.last() != Some(&b'\n') && may_be_long {
         permit = long.try_acquire().ok();
         if permit.is_none() {
             return Ok(Some(Line::Busy));
         }
-        let rest = reader.take(CHANGES_LINE_MAX - LINE_MAX);
+        let rest = reader.take(LONG_LINE_MAX - LINE_MAX);
         read += { rest }.read_until(b'\n', &mut line).await? as u64;
     }
     let most = match permit {
-        Some(_) => CHANGES_LINE_MAX,
+        Some(_) => LONG_LINE_MAX,
         None => LINE_MAX,
     };
     Ok(match line.last() {

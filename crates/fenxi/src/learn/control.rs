@@ -205,7 +205,11 @@ impl Feeder {
         let Record::Sample(sample) = record else { return };
         if Held::takes(sample.flow_id) {
             self.held_count.fetch_add(1, Ordering::Relaxed);
-            self.held.with(|held| held.push(*sample));
+            let tells_itself = self.strata.has_bands(sample.task);
+            self.held.with(|held| match tells_itself {
+                true => held.push(*sample),
+                false => held.wait(*sample),
+            });
         } else if self.has_readers() || self.topic.is_some() {
             self.strata.push(*sample);
         }

@@ -166,6 +166,7 @@ pub mod tests {
             flow_id: 5,
             task: TaskId::FIRST,
             depth: 3,
+            ports: [40_000, 443],
             began_us: 1_700_000_000_000_000,
             asked_after_us: 22_005,
             bytes_so_far: 2082,

@@ -2,26 +2,29 @@
 //! what came of them to a verdict.
 //!
 //! Two numbers say how good a model is. *Log loss*: −ln of the probability that it gave the true
-//! band, on average; it punishes what is over-confident, permuted or out of scale. *Merit*: the
-//! share of all that was to come which the 5 % of questions carry that it ranks highest, by
-//! Σ p(band) · mean of the band; it is what one wants of it. One model is *better* than another if
-//! its log loss is shown to be lower and its merit is not shown to be lower, or if its merit is
-//! shown to be higher and its log loss is not higher. Merit hangs on a few large flows and looks
-//! better by chance more often than log loss, so log loss has to agree.
+//! class, on average; it punishes what is over-confident, permuted or out of scale. *Merit* is what
+//! one wants of it. For bands: the share of all that was to come which the 5 % of questions carry
+//! that it ranks highest, by Σ p(band) · mean of the band. For other classes, whose truth a
+//! teacher has told: the share of questions whose likeliest class is the true one.
+//!
+//! One model is *better* than another if its log loss is shown to be lower and its merit is not
+//! shown to be lower, or if its merit is shown to be higher and its log loss is not higher. Merit
+//! of bands hangs on a few large flows and looks better by chance more often than log loss, so log
+//! loss has to agree.
 //!
 //! Shown means: in this share of resamples of the flows (paired bootstrap). Flows are drawn, not
 //! questions, because a flow is asked about several times and has one fate.
 //!
-//! A candidate must be better than the model in use, and than two tables that need no model: by the
-//! bytes of the flow so far, and by what the memory of servers said. Tables are learned on half of
-//! the flows and scored on the others.
+//! A candidate must be better than the model in use, and than tables that need no model: for bands
+//! by the bytes of the flow so far and by what the memory of servers said, for other classes by the
+//! model's own table of ports. Tables are learned on half of the flows and scored on the others.
 
 mod scored;
 
 use accel::Learned;
 use thiserror::Error;
 
-use scored::{Flows, Scored, of_model, of_table};
+use scored::{Flows, Scored, by_key, by_row, of_model};
 
 /// Fewer flows show nothing.
 pub const FLOWS_MIN: usize = 100;
@@ -60,10 +63,13 @@ const MIX_MAX: f64 = 0.25;
 #[derive(Debug, Clone)]
 pub struct Question {
     pub flow_id: u64,
-    /// The band that it proved to be of.
+    /// The band that it proved to be of, or the class that a teacher told.
     pub truth: usize,
-    /// What the bands measure, of what was to come.
+    /// What the bands measure, of what was to come; 1 if the classes are no bands.
     pub worth: f64,
+    /// The class that the port stands for in the model in use, or their number where it stands for
+    /// none; `None`: the classes are bands.
+    pub by_port: Option<usize>,
     /// IP bytes of the flow up to the question.
     pub bytes_so_far: f64,
     /// What the memory of servers said of the volume; `None`: there is none.
@@ -73,14 +79,14 @@ pub struct Question {
 /// What a model said to all questions.
 #[derive(Debug, Clone, Default)]
 pub struct Outputs {
-    /// Questions × bands.
+    /// Questions × classes.
     pub probabilities: Vec<f32>,
     pub ns_per_row: f64,
 }
 
 pub struct Trial<'a> {
     pub questions: &'a [Question],
-    pub bands: usize,
+    pub classes: usize,
     pub candidate: &'a Outputs,
     pub in_use: &'a Outputs,
 }
@@ -91,6 +97,7 @@ pub enum Rival {
     InUse,
     Counter,
     Servers,
+    Ports,
     /// The model that the operator chose, of one that was promoted.
     Chosen,
 }
@@ -101,6 +108,7 @@ impl Rival {
             Rival::InUse => "the model in use",
             Rival::Counter => "a table of the bytes so far",
             Rival::Servers => "a table of what the memory of servers says",
+            Rival::Ports => "its table of ports",
             Rival::Chosen => "the model that it was promoted over",
         }
     }
@@ -187,6 +195,7 @@ impl Refused {
             Refused::Unneeded(_) => "unneeded",
             Refused::NotBetter(Rival::Counter, ..) => "counter",
             Refused::NotBetter(Rival::Servers, ..) => "servers",
+            Refused::NotBetter(Rival::Ports, ..) => "ports",
             Refused::NotBetter(..) => "not_better",
             Refused::Outdone(..) => "outdone",
             Refused::Worse(..) => "worse",
@@ -213,23 +222,23 @@ pub fn check_claims(candidate: Learned, in_use: Learned) -> Result<(), Refused> 
 
 /// Whether the candidate is better than each of its rivals, shown with this `confidence`.
 pub fn judge(trial: &Trial<'_>, confidence: f64) -> Result<Figures, Refused> {
-    let Trial { questions, bands, candidate, in_use } = *trial;
+    let Trial { questions, classes, candidate, in_use } = *trial;
     let flows = Flows::new(questions);
     if flows.count < FLOWS_MIN {
         return Err(Refused::FewFlows(flows.count));
     }
-    check_outputs(questions.len(), bands, candidate)?;
+    check_outputs(questions.len(), classes, candidate)?;
     let times = candidate.ns_per_row / in_use.ns_per_row;
     if times > TIMES_MAX {
         return Err(Refused::Slow(times));
     }
-    let differs = differences(bands, candidate, in_use);
+    let differs = differences(classes, candidate, in_use);
     if differs[0] <= NEEDED {
         return Err(Refused::Unneeded(differs));
     }
-    let scored = of_model(questions, bands, candidate);
-    let mut rivals = vec![(Rival::InUse, of_model(questions, bands, in_use))];
-    rivals.extend(tables(questions, bands));
+    let scored = of_model(questions, classes, candidate);
+    let mut rivals = vec![(Rival::InUse, of_model(questions, classes, in_use))];
+    rivals.extend(tables(questions, classes));
     let own = scored.score(questions);
     let mut scores = Vec::new();
     for (rival, theirs) in &rivals {
@@ -243,30 +252,33 @@ pub fn judge(trial: &Trial<'_>, confidence: f64) -> Result<Figures, Refused> {
     Ok(Figures { questions, flows, candidate: own, rivals: scores, differs })
 }
 
-/// The tables that need no model.
-fn tables(questions: &[Question], bands: usize) -> impl Iterator<Item = (Rival, Scored)> {
-    let so_far = questions.iter().map(|it| it.bytes_so_far).collect();
+/// What needs no model.
+fn tables(questions: &[Question], classes: usize) -> Vec<(Rival, Scored)> {
+    if let Some(ports) = questions.iter().map(|it| it.by_port).collect::<Option<Vec<usize>>>() {
+        return vec![(Rival::Ports, by_row(questions, classes, &ports))];
+    }
+    let so_far: Vec<f64> = questions.iter().map(|it| it.bytes_so_far).collect();
     let servers: Option<Vec<f64>> = questions.iter().map(|it| it.server_volume).collect();
-    let keys = [(Rival::Counter, Some(so_far)), (Rival::Servers, servers)];
-    keys.into_iter()
-        .filter_map(move |(rival, key)| Some((rival, of_table(questions, bands, &key?))))
+    let mut tables = vec![(Rival::Counter, by_key(questions, classes, &so_far))];
+    tables.extend(servers.map(|it| (Rival::Servers, by_key(questions, classes, &it))));
+    tables
 }
 
 /// Whether a promoted model, the candidate, is to make way for the one that the operator chose,
 /// `in_use` before: that one or a table is shown with this `confidence` to be better. Because of a
 /// table only where the chosen model is not worse itself: no table can come into use.
 pub fn check_promoted(trial: &Trial<'_>, confidence: f64) -> Result<(), Refused> {
-    let Trial { questions, bands, candidate, in_use: chosen } = *trial;
+    let Trial { questions, classes, candidate, in_use: chosen } = *trial;
     let flows = Flows::new(questions);
     if flows.count < FLOWS_MIN {
         return Ok(());
     }
-    check_outputs(questions.len(), bands, candidate)?;
-    let [own, chosen] = [candidate, chosen].map(|outputs| of_model(questions, bands, outputs));
+    check_outputs(questions.len(), classes, candidate)?;
+    let [own, chosen] = [candidate, chosen].map(|outputs| of_model(questions, classes, outputs));
     if flows.compare(questions, &own, &chosen).is_better(PROBABLY) {
         return Ok(());
     }
-    let mut rivals = std::iter::once((Rival::Chosen, chosen)).chain(tables(questions, bands));
+    let mut rivals = std::iter::once((Rival::Chosen, chosen)).chain(tables(questions, classes));
     let better = rivals.find(|(_, it)| flows.compare(questions, it, &own).is_better(confidence));
     match better {
         Some((rival, theirs)) => {
@@ -279,13 +291,13 @@ pub fn check_promoted(trial: &Trial<'_>, confidence: f64) -> Result<(), Refused>
 /// Whether the other model is shown with this `confidence` to be better than the candidate, which
 /// answers flows.
 pub fn check_answering(trial: &Trial<'_>, confidence: f64) -> Result<(), Refused> {
-    let Trial { questions, bands, candidate, in_use: before } = *trial;
+    let Trial { questions, classes, candidate, in_use: before } = *trial;
     let flows = Flows::new(questions);
     if flows.count < FLOWS_MIN {
         return Ok(());
     }
-    check_outputs(questions.len(), bands, candidate)?;
-    let [now, before] = [candidate, before].map(|outputs| of_model(questions, bands, outputs));
+    check_outputs(questions.len(), classes, candidate)?;
+    let [now, before] = [candidate, before].map(|outputs| of_model(questions, classes, outputs));
     match flows.compare(questions, &before, &now).is_better(confidence) {
         true => Err(Refused::Worse(now.score(questions), before.score(questions))),
         false => Ok(()),
@@ -334,9 +346,9 @@ pub fn check_mix(given: &[usize], expected: &[usize]) -> Result<(), Refused> {
     }
 }
 
-fn check_outputs(questions: usize, bands: usize, outputs: &Outputs) -> Result<(), Refused> {
-    let rows = outputs.probabilities.chunks_exact(bands);
-    if outputs.probabilities.len() != questions * bands {
+fn check_outputs(questions: usize, classes: usize, outputs: &Outputs) -> Result<(), Refused> {
+    let rows = outputs.probabilities.chunks_exact(classes);
+    if outputs.probabilities.len() != questions * classes {
         return Err(Refused::NotProbabilities(rows.len().min(questions)));
     }
     // NaN is in no range.
@@ -350,10 +362,10 @@ fn check_outputs(questions: usize, bands: usize, outputs: &Outputs) -> Result<()
     }
 }
 
-/// Mean and least of LiteFlow's fidelity loss: by how much the band's probability differs that
+/// Mean and least of LiteFlow's fidelity loss: by how much the class's probability differs that
 /// differs most.
-fn differences(bands: usize, a: &Outputs, b: &Outputs) -> [f64; 2] {
-    let rows = a.probabilities.chunks_exact(bands).zip(b.probabilities.chunks_exact(bands));
+fn differences(classes: usize, a: &Outputs, b: &Outputs) -> [f64; 2] {
+    let rows = a.probabilities.chunks_exact(classes).zip(b.probabilities.chunks_exact(classes));
     let losses = rows.map(|(a, b)| {
         let losses = a.iter().zip(b).map(|(a, b)| f64::from((a - b).abs()));
         losses.fold(0.0, f64::max)

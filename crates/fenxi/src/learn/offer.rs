@@ -17,27 +17,32 @@
 //! 6. **Kept.** It is compared on new flows, now and then, with the model that the operator chose
 //!    and with the tables. Once one of them is better, the operator's model comes back ([`kept`]).
 //!
+//! Where the classes are no bands, flows count once a teacher has told their truth
+//! ([`Offers::tell`]), and all stages wait for that.
+//!
 //! The shadow costs the data path nothing: samples carry their series, so the candidate answers
 //! them when their truth is known.
 
 mod kept;
 mod stages;
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use accel::Bundle;
+use dataplane::bundle::{OUTLIERS, classes, target};
 use dataplane::state::SharedState;
-use flowmgr::Target;
 use flowmgr::record::Sample;
 use tracing::{info, warn};
 
 use super::ask::Asked;
-use super::held::{SharedHeld, question};
+use super::held::{HeldSample, SharedHeld, question, told_question};
 use super::judge::{self, Figures, Question, Rival, Trial};
 use super::refusal::Refusal;
 use super::signature::Key;
+use crate::protocol::FlowTruth;
 use kept::Promoted;
 use stages::{Expected, Stage};
 
@@ -69,7 +74,7 @@ const LOOK_FLOWS: usize = 100;
 const STAGE_WITHIN: Duration = Duration::from_secs(3600);
 
 /// All outcomes, good ones first.
-pub const OUTCOMES: [&str; 26] = [
+pub const OUTCOMES: [&str; 27] = [
     "judged",
     "canary",
     "promoted",
@@ -96,6 +101,7 @@ pub const OUTCOMES: [&str; 26] = [
     "not_better",
     "counter",
     "servers",
+    "ports",
 ];
 
 /// What offers do with models.
@@ -216,6 +222,10 @@ impl Offers {
         if let Some(key) = &self.key {
             key.check(&bundle)?;
         }
+        if bundle.shape().classes != before.shape().classes {
+            let why = "it or the model in use has a column unknown, and the other has not";
+            return Err(Refusal::new("meaning", why));
+        }
         judge::check_claims(bundle.learned(), before.learned())?;
         let from = self.held.with(|held| held.pushed(task));
         let candidate = Candidate {
@@ -234,6 +244,54 @@ impl Offers {
         Ok(in_words(&figures))
     }
 
+    /// Takes what a teacher says of flows, by class: bands tell themselves. Returns in words what
+    /// became of it.
+    pub fn tell(
+        &self,
+        task: usize,
+        flows: &[FlowTruth],
+        models: &dyn Models,
+    ) -> Result<String, &'static str> {
+        let (bundle, _) = models.in_use(task);
+        if bundle.target().is_some() {
+            return Err("its labels are bands: flows tell the truth when they end");
+        }
+        let names = &classes(&bundle)[..bundle.shape().classes];
+        let class_called = |label: &str| names.iter().position(|name| name == label);
+        let outlier = OUTLIERS.iter().find_map(|label| class_called(label));
+        let (mut by_flow, mut strange) = (HashMap::new(), Vec::new());
+        for FlowTruth { proto, src_port, dst_port, first_us, label } in flows {
+            let class = class_called(label);
+            strange.extend(class.is_none().then_some(label));
+            if let Some(class) = class.or(outlier) {
+                by_flow.insert((*proto, [*src_port, *dst_port], *first_us), class as u16);
+            }
+        }
+        let (told, waiting) =
+            self.held.with(|held| (held.tell(task, &by_flow), held.flows_waiting(task)));
+        let unheld = by_flow.len().saturating_sub(told);
+        self.state.update(|state| {
+            let counts = [told, unheld, strange.len()].map(|it| it as u64);
+            let truths = state.tasks[task].offers.truths.iter_mut();
+            truths.zip(counts).for_each(|(sum, count)| *sum += count);
+        });
+        let mut said = format!(
+            "the truth of {told} held-out flows is taken, {waiting} wait for it; {unheld} others \
+             are not held out, gone, or told before"
+        );
+        if let Some(label) = strange.first() {
+            let fate = match outlier {
+                Some(outlier) => format!("count as {}", names[outlier]),
+                None => "are left out".to_owned(),
+            };
+            let count = strange.len();
+            said += &format!(
+                "; {count} with labels that the model does not have, such as {label}, {fate}"
+            );
+        }
+        Ok(said)
+    }
+
     /// Judges a candidate on the samples from this number on.
     fn judge(
         &self,
@@ -248,7 +306,7 @@ impl Offers {
         let [own, in_use] = models.ask(task, [bundle, before], samples)?;
         let trial = Trial {
             questions: &questions,
-            bands: bundle.labels().len(),
+            classes: bundle.shape().classes,
             candidate: &own.outputs,
             in_use: &in_use.outputs,
         };
@@ -263,12 +321,25 @@ impl Offers {
         from: u64,
         bundle: &Bundle,
     ) -> Result<(Vec<Sample>, Vec<Question>), Refusal> {
-        let target = dataplane::bundle::target(bundle).ok_or_else(|| {
-            let why = "its labels are no bands of what flows will do, so no flow tells the truth; \
-                use `fenxi ctl model load`";
-            Refusal::new("no_truth", why)
-        })?;
-        Ok(self.held.with(|held| known(held.since(task, from), &target)))
+        let target = target(bundle);
+        let known: (Vec<_>, Vec<_>) = self.held.with(|held| {
+            let known = held.since(task, from).filter_map(|HeldSample { sample, told }| {
+                let question = match &target {
+                    Some(target) => question(sample, target),
+                    None => told_question(sample, (*told)?, bundle),
+                };
+                Some((sample.clone(), question?))
+            });
+            known.unzip()
+        });
+        match &known {
+            (samples, _) if samples.is_empty() && target.is_none() => {
+                let why = "its labels are no bands, so no flow tells the truth, and no teacher \
+                    has: give labels by `fenxi ctl model truth`, or use `fenxi ctl model load`";
+                Err(Refusal::new("no_truth", why))
+            }
+            _ => Ok(known),
+        }
     }
 
     /// Looks at all candidates, and models that were kept, that are due.
@@ -325,13 +396,6 @@ impl Offers {
         let stands = self.under_way(task);
         self.state.update(|state| state.tasks[task].offers.stands = stands);
     }
-}
-
-fn known<'a>(
-    samples: impl Iterator<Item = &'a Sample>,
-    target: &Target,
-) -> (Vec<Sample>, Vec<Question>) {
-    samples.filter_map(|it| Some((it.clone(), question(it, target)?))).unzip()
 }
 
 fn in_words(figures: &Figures) -> String {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use dataplane::tasks::TaskNames;
+use flowmgr::TaskId;
 use flowmgr::hash::split_mix;
 use flowmgr::record::Sample;
 
@@ -57,6 +58,11 @@ impl Strata {
             random: 0,
             tasks,
         }
+    }
+
+    /// Whether the classes of a task are bands, so that flows themselves tell the truth.
+    pub fn has_bands(&self, task: TaskId) -> bool {
+        self.tasks.get(task.index()).is_some_and(|names| names.target.is_some())
     }
 
     pub fn push(&mut self, sample: Sample) {

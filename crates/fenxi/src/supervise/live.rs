@@ -167,6 +167,7 @@ impl Live {
             Request::Reopen {} => return self.reopen(answer),
             Request::ModelLoad { dir, task } => CommandKind::LoadModel { task, dir },
             Request::ModelOffer { dir, task } => CommandKind::Offer { task, dir },
+            Request::ModelTruth { flows, task } => CommandKind::Truth { task, flows },
             Request::ModelBack { task } => CommandKind::Back { task },
             Request::Confirm {} => CommandKind::Confirm,
             Request::Reload { confirm_within_s } => CommandKind::Reload {

@@ -50,7 +50,7 @@ use super::policy::SharedRules;
 use crate::exit::Failure;
 use crate::learn::Offers;
 use crate::log;
-use crate::protocol::{Body, Code, Reply};
+use crate::protocol::{Body, Code, FlowTruth, Reply};
 use crate::sinks::{self, Sinks};
 use change::{Base, Change, RulesChange, Sessions};
 
@@ -77,6 +77,11 @@ pub enum CommandKind {
     Offer {
         task: Option<String>,
         dir: PathBuf,
+    },
+    /// A teacher's labels of flows.
+    Truth {
+        task: Option<String>,
+        flows: Vec<FlowTruth>,
     },
     /// The model before the last promotion is to come back.
     Back {
@@ -212,13 +217,20 @@ impl Reloader {
                 (None, Some(Body::Reloaded(reloaded))) => answers::line(reloaded),
                 (None, _) => "done".to_owned(),
             };
-            recorder.note(format!("{kind:?}: {outcome}"));
+            let kind = match kind {
+                CommandKind::Truth { task, flows } => {
+                    format!("Truth {{ task: {task:?}, flows: {} }}", flows.len())
+                }
+                kind => format!("{kind:?}"),
+            };
+            recorder.note(format!("{kind}: {outcome}"));
         }
     }
 
     fn reply(&mut self, kind: &CommandKind) -> Reply {
         match kind {
             CommandKind::Confirm => self.confirm(),
+            CommandKind::Truth { task, flows } => self.truth(task.as_deref(), flows),
             _ if self.undo.is_some() => Reply::refused(
                 Code::Conflict,
                 "the last reload is not confirmed yet: run `fenxi ctl confirm`, or wait until it \

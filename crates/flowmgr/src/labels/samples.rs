@@ -103,11 +103,14 @@ impl Labels {
         let came = self.truths.came(&flows.entries, depth, index)?;
         let task = self.tasks.of_depth(depth);
         let cold = flows.entries.cold(index);
+        let hot = flows.entries.hot(index);
+        let ((_, from), (_, to)) = hot.key().ends(hot.is_low_forward());
         let bytes = kept.reported.saturating_add(flows.entries.counts(index).bytes_total());
         let mut sample = Box::new(Sample {
             flow_id: cold.flow_id,
             task,
             depth: self.tasks.k(depth) as u8,
+            ports: [from, to],
             began_us: cold.first_us,
             asked_after_us: asked_us.saturating_sub(cold.first_us).max(0) as u64,
             bytes_so_far: bytes.saturating_sub(came.bytes),

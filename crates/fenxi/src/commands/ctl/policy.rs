@@ -1,10 +1,6 @@
 //! `fenxi ctl policy`: rules of a running instance.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::Path;
-
-use super::{absolute, table};
+use super::{absolute, read, table};
 use crate::cli::CtlPolicyCommand;
 use crate::exit::Failure;
 use crate::figures::{counted, grouped};
@@ -21,34 +17,15 @@ pub fn request(command: &CtlPolicyCommand) -> Result<Request, Failure> {
         CtlPolicyCommand::Load { file } => Request::PolicyLoad { file: absolute(file)? },
         CtlPolicyCommand::Add { rules } => lines("add", rules),
         CtlPolicyCommand::Delete { rules } => lines("delete", rules),
-        CtlPolicyCommand::Change { file } => Request::PolicyChange { changes: read(file)? },
+        CtlPolicyCommand::Change { file } => {
+            let cure = "send several batches, or all rules by `fenxi ctl policy load`";
+            Request::PolicyChange { changes: read(file, CHANGES_MAX, cure)? }
+        }
         CtlPolicyCommand::Show { rule, counters, limit } => {
             Request::PolicyShow { rule: rule.clone(), counters: *counters, limit: *limit }
         }
         CtlPolicyCommand::Undo => Request::PolicyUndo {},
     })
-}
-
-fn read(file: &Path) -> Result<String, Failure> {
-    let wrong = |error: io::Error| {
-        Failure::no_input(format!("{}: cannot be read: {error}", file.display()))
-    };
-    let mut text = String::new();
-    // One byte more than allowed shows that the file is too long.
-    let most = CHANGES_MAX as u64 + 1;
-    match file.as_os_str() == "-" {
-        true => io::stdin().take(most).read_to_string(&mut text),
-        false => File::open(file).and_then(|opened| opened.take(most).read_to_string(&mut text)),
-    }
-    .map_err(wrong)?;
-    match text.len() > CHANGES_MAX {
-        true => Err(Failure::data(format!(
-            "{}: more than {} MiB; send several batches, or all rules by `fenxi ctl policy load`",
-            file.display(),
-            CHANGES_MAX >> 20
-        ))),
-        false => Ok(text),
-    }
 }
 
 pub fn changed_line(changed: &PolicyChanged) -> String {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use accel::argmax;
 use flowmgr::hash::split_mix;
 
 use super::{Outputs, Question, Score};
@@ -12,54 +13,83 @@ const MARKED: f64 = 0.05;
 /// A smaller probability counts as this one, which is the least that a label can carry.
 const LEAST: f64 = 1.0 / 65_536.0;
 
-/// Rows of a table of bytes so far or of servers: each has as many flows.
+/// Rows of a table by a number.
 const TABLE_ROWS: usize = 16;
 
 const RESAMPLES: usize = 400;
 
-/// A model's results: its log loss by question, and the questions by what it expects of them, the
-/// most first.
+/// A model's results: its log loss by question, and what makes its merit.
 pub struct Scored {
     log_loss: Vec<f64>,
-    ranked: Vec<usize>,
+    merit: Merit,
+}
+
+/// The questions whose worth is the merit.
+enum Merit {
+    /// For bands: the first of these, by what the model expects of them, the most first.
+    First(Vec<usize>),
+    /// For other classes: those for which the likeliest class is the true one.
+    Right(Vec<bool>),
+}
+
+impl Merit {
+    fn first(expected: &[f64]) -> Merit {
+        let mut ranked: Vec<usize> = (0..expected.len()).collect();
+        ranked.sort_by(|&a, &b| expected[b].total_cmp(&expected[a]));
+        Merit::First(ranked)
+    }
 }
 
 impl Scored {
-    fn new(log_loss: Vec<f64>, rank: &[f64]) -> Scored {
-        let mut ranked: Vec<usize> = (0..rank.len()).collect();
-        ranked.sort_by(|&a, &b| rank[b].total_cmp(&rank[a]));
-        Scored { log_loss, ranked }
-    }
-
     pub fn score(&self, questions: &[Question]) -> Score {
         let all = questions.len() as f64;
         let worth: f64 = questions.iter().map(|it| it.worth).sum();
         Score {
             log_loss: self.log_loss.iter().sum::<f64>() / all,
-            merit: self.marked(questions, all, |_| 1.0) / worth.max(1.0),
+            merit: self.gained(questions, all, |_| 1.0) / worth.max(1.0),
         }
     }
 
-    /// The worth of the questions that are marked, the first of `all`. Each question counts as
-    /// often as `weight` says.
-    fn marked(&self, questions: &[Question], all: f64, weight: impl Fn(usize) -> f64) -> f64 {
-        let (mut taken, mut marked) = (0.0, 0.0);
-        for &at in &self.ranked {
+    /// The worth of the questions that make the merit, among `all`. Each question counts as often
+    /// as `weight` says.
+    fn gained(&self, questions: &[Question], all: f64, weight: impl Fn(usize) -> f64) -> f64 {
+        let worth = |at: usize| weight(at) * questions[at].worth;
+        let ranked = match &self.merit {
+            Merit::First(ranked) => ranked,
+            Merit::Right(right) => {
+                let right = right.iter().enumerate().filter(|(_, is_right)| **is_right);
+                return right.map(|(at, _)| worth(at)).sum();
+            }
+        };
+        let (mut taken, mut gained) = (0.0, 0.0);
+        for &at in ranked {
             if taken >= MARKED * all {
                 break;
             }
             taken += weight(at);
-            marked += weight(at) * questions[at].worth;
+            gained += worth(at);
         }
-        marked
+        gained
     }
 }
 
-fn loss(probability: f64) -> f64 {
-    -probability.max(LEAST).ln()
+pub fn of_model(questions: &[Question], classes: usize, outputs: &Outputs) -> Scored {
+    let rows = outputs.probabilities.chunks_exact(classes).zip(questions);
+    let merit = match questions.iter().all(|it| it.by_port.is_some()) {
+        true => Merit::Right(rows.map(|(row, it)| argmax(row) == it.truth).collect()),
+        false => Merit::first(&expected(questions, classes, outputs)),
+    };
+    Scored { log_loss: log_loss(questions, classes, outputs), merit }
 }
 
-pub fn of_model(questions: &[Question], bands: usize, outputs: &Outputs) -> Scored {
+/// −ln of what was given to the truth, by question.
+fn log_loss(questions: &[Question], classes: usize, outputs: &Outputs) -> Vec<f64> {
+    let rows = outputs.probabilities.chunks_exact(classes).zip(questions);
+    rows.map(|(row, it)| -f64::from(row[it.truth]).max(LEAST).ln()).collect()
+}
+
+/// What a model of bands expects of each question: Σ p(band) · mean of the band.
+fn expected(questions: &[Question], bands: usize, outputs: &Outputs) -> Vec<f64> {
     let (mut worth, mut count) = (vec![0.0; bands], vec![0.0; bands]);
     for question in questions {
         worth[question.truth] += question.worth;
@@ -68,35 +98,45 @@ pub fn of_model(questions: &[Question], bands: usize, outputs: &Outputs) -> Scor
     let means = worth.iter().zip(&count).map(|(worth, count)| worth / f64::max(*count, 1.0));
     let means: Vec<f64> = means.collect();
     let rows = outputs.probabilities.chunks_exact(bands);
-    let rank = rows.clone().map(|row| row.iter().zip(&means).map(|(p, m)| f64::from(*p) * m).sum());
-    let losses = rows.zip(questions).map(|(row, it)| loss(f64::from(row[it.truth])));
-    Scored::new(losses.collect(), &rank.collect::<Vec<f64>>())
+    rows.map(|row| row.iter().zip(&means).map(|(p, m)| f64::from(*p) * m).sum()).collect()
 }
 
-/// Ranks by `key`, and takes the bands' shares among other flows with about the same key for
-/// probabilities.
-pub fn of_table(questions: &[Question], bands: usize, key: &[f64]) -> Scored {
+/// A table by a number that ranks flows of bands: rows are of as many flows with about the same.
+pub fn by_key(questions: &[Question], bands: usize, key: &[f64]) -> Scored {
     let mut sorted = key.to_vec();
     sorted.sort_by(f64::total_cmp);
     let bounds: Vec<f64> =
         (1..TABLE_ROWS).map(|row| sorted[row * sorted.len() / TABLE_ROWS]).collect();
-    let cell = |at: usize| {
-        let mut flow_id = questions[at].flow_id;
-        let half = (split_mix(&mut flow_id) & 1) as usize;
-        (half, bounds.partition_point(|bound| *bound <= key[at]))
+    let row = |key: &f64| bounds.partition_point(|bound| bound <= key);
+    let rows: Vec<usize> = key.iter().map(row).collect();
+    let learned = learned(questions, bands, &rows, 1.0);
+    Scored { log_loss: log_loss(questions, bands, &learned), merit: Merit::first(key) }
+}
+
+/// A table for classes that are no bands, with the row of each question.
+pub fn by_row(questions: &[Question], classes: usize, rows: &[usize]) -> Scored {
+    // One flow in all, or many classes would blunt the table.
+    of_model(questions, classes, &learned(questions, classes, rows, 1.0 / classes as f32))
+}
+
+/// Takes the classes' shares among the other flows of a row for probabilities; of each there are
+/// `first` to begin with.
+fn learned(questions: &[Question], classes: usize, rows: &[usize], first: f32) -> Outputs {
+    let half = |question: &Question| {
+        let mut flow_id = question.flow_id;
+        (split_mix(&mut flow_id) & 1) as usize
     };
-    // One of each band to begin with.
-    let mut counts = vec![vec![vec![1.0; bands]; TABLE_ROWS]; 2];
-    for (at, question) in questions.iter().enumerate() {
-        let (half, row) = cell(at);
-        counts[half][row][question.truth] += 1.0;
+    let row_count = rows.iter().max().map_or(0, |last| last + 1);
+    let mut counts = vec![vec![vec![first; classes]; row_count]; 2];
+    for (question, &row) in questions.iter().zip(rows) {
+        counts[half(question)][row][question.truth] += 1.0;
     }
-    let losses = questions.iter().enumerate().map(|(at, question)| {
-        let (half, row) = cell(at);
-        let learned: &[f64] = &counts[1 - half][row];
-        loss(learned[question.truth] / learned.iter().sum::<f64>())
+    let shares = questions.iter().zip(rows).flat_map(|(question, &row)| {
+        let others = &counts[1 - half(question)][row];
+        let all: f32 = others.iter().sum();
+        others.iter().map(move |count| count / all)
     });
-    Scored::new(losses.collect(), key)
+    Outputs { probabilities: shares.collect(), ns_per_row: 0.0 }
 }
 
 /// The flows of the questions, which are what is drawn.
@@ -159,8 +199,8 @@ impl Flows {
                 sum.more_loss += times * of_flow.more_loss;
             }
             let weight = |at: usize| drawn[self.numbers[at]];
-            let marked = |of: &Scored| of.marked(questions, sum.questions, weight);
-            let more_merit = marked(a) - marked(b);
+            let gained = |of: &Scored| of.gained(questions, sum.questions, weight);
+            let more_merit = gained(a) - gained(b);
             let happened = [sum.more_loss < 0.0, more_merit > 0.0, more_merit < 0.0];
             for (count, happened) in counts.iter_mut().zip(happened) {
                 *count += u32::from(happened);

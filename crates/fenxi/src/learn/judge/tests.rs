@@ -1,4 +1,5 @@
-//! Verdicts over a made-up world whose truth is known: bands by a logistic model of what is seen.
+//! Verdicts over a made-up world whose truth is known: bands, or classes that a teacher has told,
+//! by a logistic model of what is seen.
 
 use super::*;
 use flowmgr::hash::split_mix;
@@ -77,6 +78,7 @@ impl World {
                     flow_id,
                     truth,
                     worth,
+                    by_port: None,
                     bytes_so_far: (asked as f64 + 0.7 * truth as f64 + 2.0 * random.normal()).exp(),
                     server_volume: Some(truth as f64 + 2.0 * random.normal()),
                 });
@@ -84,6 +86,17 @@ impl World {
             }
         }
         World { questions, seen: all_seen, truth }
+    }
+
+    /// The same with classes that are no bands. A third of the flows have ports that stand for one
+    /// of them, which they are as often as others.
+    fn of_classes(mut self) -> World {
+        for question in &mut self.questions {
+            let number = question.flow_id as usize;
+            question.worth = 1.0;
+            question.by_port = Some(if number.is_multiple_of(3) { number % BANDS } else { BANDS });
+        }
+        self
     }
 
     fn says(&self, of: impl Fn(usize, &[f64; SEEN]) -> [f64; BANDS]) -> Outputs {
@@ -97,25 +110,31 @@ impl World {
     }
 
     fn judged(&self, candidate: &Outputs, in_use: &Outputs) -> Result<Figures, Refused> {
-        let trial = Trial { questions: &self.questions, bands: BANDS, candidate, in_use };
+        let trial = Trial { questions: &self.questions, classes: BANDS, candidate, in_use };
         judge(&trial, CONFIDENCE)
     }
 }
 
 /// A world, the model in use, which learned in a world that has drifted since, and what it was like
 /// then.
-fn drifted(seed: u64) -> (World, Weights, Random) {
+fn drifted(seed: u64, are_bands: bool) -> (World, Weights, Random) {
     let mut random = Random(seed << 32);
     let world = World::new(&mut random);
+    let world = if are_bands { world } else { world.of_classes() };
     let old = sum(&world.truth, &random.weights(0.5));
     (world, old, random)
 }
 
 #[test]
 fn of_twenty_good_candidates_eighteen_are_promoted() {
+    twenty_good(true);
+    twenty_good(false);
+}
+
+fn twenty_good(are_bands: bool) {
     let mut promoted = 0;
     for seed in 0..20 {
-        let (world, old, mut random) = drifted(1000 + seed);
+        let (world, old, mut random) = drifted(1000 + seed, are_bands);
         // It has learned what holds now, from no more samples than there are.
         let learned = sum(&world.truth, &random.weights(0.1));
         match world.judged(&world.model(&learned), &world.model(&old)) {
@@ -141,7 +160,7 @@ fn bad(
     let learned = sum(&world.truth, &random.weights(0.1));
     let good = world.model(&learned);
     let none = Learned::default();
-    let not_better: &[_] = &["not_better", "counter", "servers"];
+    let not_better: &[_] = &["not_better", "counter", "servers", "ports"];
     match kind {
         // Worse: it has learned too little.
         0 => (world.model(&sum(old, &random.weights(0.7))), none, not_better),
@@ -203,9 +222,14 @@ fn bad(
 
 #[test]
 fn of_two_hundred_bad_candidates_none_is_promoted() {
+    two_hundred_bad(true);
+    two_hundred_bad(false);
+}
+
+fn two_hundred_bad(are_bands: bool) {
     let in_use = Learned { until_us: Some(7), stability: None };
     for seed in 0..200 {
-        let (world, old, mut random) = drifted(seed);
+        let (world, old, mut random) = drifted(seed, are_bands);
         let kind = seed as usize % 7;
         let (outputs, claims, expected) = bad(kind, &world, &old, &mut random);
         let verdict =
@@ -217,7 +241,7 @@ fn of_two_hundred_bad_candidates_none_is_promoted() {
 
 #[test]
 fn what_is_no_better_than_a_table_is_not_promoted() {
-    let (mut world, old, _) = drifted(7);
+    let (mut world, old, _) = drifted(7, true);
     let candidate = world.model(&world.truth.clone());
     let in_use = world.model(&old);
     for question in &mut world.questions {
@@ -235,11 +259,34 @@ fn what_is_no_better_than_a_table_is_not_promoted() {
         question.server_volume = None;
     }
     assert_eq!(world.judged(&candidate, &in_use).unwrap().rivals.len(), 2);
+    let mut world = world.of_classes();
+    let [(_, in_use_score), (rival, ports)] =
+        world.judged(&candidate, &in_use).unwrap().rivals.try_into().unwrap();
+    assert_eq!(rival, Rival::Ports);
+    assert!(in_use_score.log_loss < ports.log_loss && in_use_score.merit > ports.merit);
+    for question in &mut world.questions {
+        question.by_port = Some(question.truth);
+    }
+    let refused = world.judged(&candidate, &in_use).unwrap_err();
+    assert_eq!(refused.name(), "ports", "{refused}");
+}
+
+#[test]
+fn the_merit_of_classes_is_the_share_of_right_answers() {
+    let (world, ..) = drifted(7, false);
+    // Sure of the truth of two questions in three, and of another class in the third.
+    let outputs = world.says(|at, _| {
+        let class = world.questions[at].truth + usize::from(at % 3 == 0);
+        std::array::from_fn(|it| f64::from(u8::from(it == class % BANDS)))
+    });
+    let score = of_model(&world.questions, BANDS, &outputs).score(&world.questions);
+    assert_eq!(score.merit, 2.0 / 3.0);
+    assert!((score.log_loss - 65_536_f64.ln() / 3.0).abs() < 1e-9, "{score:?}");
 }
 
 #[test]
 fn a_copy_is_not_needed_and_few_flows_show_nothing() {
-    let (mut world, old, _) = drifted(8);
+    let (mut world, old, _) = drifted(8, true);
     let outputs = world.model(&old);
     let refused = world.judged(&outputs, &outputs).unwrap_err();
     assert_eq!(refused, Refused::Unneeded([0.0, 0.0]));
@@ -250,10 +297,10 @@ fn a_copy_is_not_needed_and_few_flows_show_nothing() {
 
 #[test]
 fn a_promoted_model_that_is_worse_is_noticed() {
-    let (world, old, _) = drifted(9);
+    let (world, old, _) = drifted(9, true);
     let [good, bad] = [world.model(&world.truth), world.model(&old)];
     let check = |candidate, in_use| {
-        let trial = Trial { questions: &world.questions, bands: BANDS, candidate, in_use };
+        let trial = Trial { questions: &world.questions, classes: BANDS, candidate, in_use };
         check_answering(&trial, 0.99).map_err(|why| why.name())
     };
     assert_eq!(check(&good, &bad), Ok(()));
@@ -281,11 +328,11 @@ fn training_that_has_not_settled_and_labels_that_are_late_or_others_are_noticed(
 
 #[test]
 fn a_promoted_model_makes_way_where_a_table_is_better_and_the_chosen_model_no_worse() {
-    let (mut world, old, mut random) = drifted(10);
+    let (mut world, old, mut random) = drifted(10, true);
     let [good, bad] = [world.model(&world.truth), world.model(&old)];
     let worse = world.model(&sum(&old, &random.weights(1.0)));
     let check = |world: &World, candidate, in_use| {
-        let trial = Trial { questions: &world.questions, bands: BANDS, candidate, in_use };
+        let trial = Trial { questions: &world.questions, classes: BANDS, candidate, in_use };
         check_promoted(&trial, CONFIDENCE).map_err(|why| match why {
             Refused::Outdone(rival, ..) => rival,
             why => panic!("{why}"),

@@ -93,8 +93,8 @@ impl Offers {
             Ok([own, chosen]) => {
                 *is_said = false;
                 let (candidate, in_use) = (&own.outputs, &chosen.outputs);
-                let bands = bundle.labels().len();
-                let trial = Trial { questions: &questions, bands, candidate, in_use };
+                let classes = bundle.labels().len();
+                let trial = Trial { questions: &questions, classes, candidate, in_use };
                 Ok(judge::check_promoted(&trial, RETURNED)?)
             }
             Err(Refusal { why, .. }) => {

@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use analytics::CANARY_ONE_IN;
-use flowmgr::record::Sample;
 use tracing::warn;
 
-use super::super::held::KEPT;
+use super::super::held::{HeldSample, KEPT};
 use super::super::judge::{self, Refused, Trial};
 use super::{
     CANARY_FLOWS, CANARY_FLOWS_LEAST, CANARY_LOOK_FLOWS, Candidate, LOOK_FLOWS, Models, Offers,
@@ -212,14 +211,14 @@ impl Offers {
         models: &mut dyn Models,
     ) -> Result<(), Refusal> {
         let Candidate { bundle, before, from, expected, .. } = candidate;
-        let bands = bundle.labels().len();
+        let labels = bundle.labels().len();
         let late = self.held.with(|held| late(held.since(task, *from)));
         judge::check_late(late, expected.late)?;
         let (samples, questions) = self.known(task, *from, bundle)?;
         let answers: Vec<_> = samples.iter().map(|it| it.answer).collect();
         // As in shadow, of flows whose truth is known.
         let own = answers.iter().flatten().filter(|it| it.model == by).map(|it| it.class);
-        judge::check_mix(&mix(own, bands), &expected.mix)?;
+        judge::check_mix(&mix(own, labels), &expected.mix)?;
         let [own, other] = match models.ask(task, [bundle, before], samples) {
             Ok(asked) => asked,
             // A tuner may have removed the old bundle; labels still come.
@@ -238,7 +237,8 @@ impl Offers {
             judge::check_others(count)?;
         }
         let (candidate, in_use) = (&own.outputs, &other.outputs);
-        let trial = Trial { questions: &questions, bands, candidate, in_use };
+        let classes = bundle.shape().classes;
+        let trial = Trial { questions: &questions, classes, candidate, in_use };
         Ok(judge::check_answering(&trial, confidence)?)
     }
 
@@ -277,13 +277,14 @@ impl Offers {
 }
 
 /// Labels by class; the last class is `unknown`.
-fn mix(classes: impl Iterator<Item = u16>, bands: usize) -> Vec<usize> {
+fn mix(classes: impl Iterator<Item = u16>, labels: usize) -> Vec<usize> {
     let mut counts: HashMap<usize, usize> = HashMap::new();
-    classes.for_each(|class| *counts.entry(usize::from(class).min(bands)).or_default() += 1);
-    (0..=bands).map(|class| counts.get(&class).copied().unwrap_or(0)).collect()
+    classes.for_each(|class| *counts.entry(usize::from(class).min(labels)).or_default() += 1);
+    (0..=labels).map(|class| counts.get(&class).copied().unwrap_or(0)).collect()
 }
 
 /// Samples without an answer, and all.
-fn late<'a>(samples: impl Iterator<Item = &'a Sample>) -> (usize, usize) {
-    samples.fold((0, 0), |(late, all), it| (late + usize::from(it.answer.is_none()), all + 1))
+fn late<'a>(samples: impl Iterator<Item = &'a HeldSample>) -> (usize, usize) {
+    let is_late = |it: &HeldSample| usize::from(it.sample.answer.is_none());
+    samples.fold((0, 0), |(late, all), it| (late + is_late(it), all + 1))
 }

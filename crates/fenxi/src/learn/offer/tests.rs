@@ -28,6 +28,8 @@ struct Slopes {
     is_in_kernel: bool,
     /// The last generation that a model got.
     given: u16,
+    /// The text of the bundles' targets.
+    target: Option<&'static str>,
     dir: TempDir,
 }
 
@@ -117,15 +119,24 @@ struct World {
     offers: Offers,
     models: Slopes,
     flows: u64,
+    /// The classes of flows that nobody has told; `None`: they are bands.
+    teacher: Option<Vec<FlowTruth>>,
 }
 
 impl World {
     fn new() -> World {
+        let mut world = World::empty(Some(BANDS));
+        world.push(1000, TRUE, None);
+        world
+    }
+
+    /// Without flows; the bundles have this target.
+    fn empty(target: Option<&'static str>) -> World {
         let config = Sources::named(None, &[]).load().unwrap().config;
         let tasks = OpenTask::open_all(&config, None).unwrap();
         let state = Arc::new(SharedState::new(&tasks));
         let dir = tempfile::tempdir().unwrap();
-        let in_use = bundle(&dir, USED);
+        let in_use = bundle(&dir, USED, target);
         let in_use = (Arc::new(Bundle::open(&in_use).unwrap()), 0);
         let models = Slopes {
             in_use,
@@ -135,12 +146,11 @@ impl World {
             is_down: false,
             is_in_kernel: false,
             given: 0,
+            target,
             dir,
         };
-        let mut world =
-            World { offers: Offers::new(SharedHeld::default(), None, state), models, flows: 0 };
-        world.push(1000, TRUE, None);
-        world
+        let teacher = target.is_none().then(Vec::new);
+        World { offers: Offers::new(SharedHeld::default(), None, state), models, flows: 0, teacher }
     }
 
     /// Flows of a world with this slope end, two samples each. The model in use answers them, and
@@ -158,18 +168,27 @@ impl World {
             let is_newest = canary.is_none() || canarys.is_some();
             let class = class.filter(|_| is_newest).unwrap_or(own);
             let answer = Some(SampleAnswer { class, confidence: 0, model: *model });
-            for _ in 0..2 {
-                let answer = answer.filter(|it| it.class < 2);
-                self.offers
-                    .held
-                    .with(|held| held.push(Sample { answer, ..sample(flow_id, bytes) }));
-            }
+            let answer = answer.filter(|it| it.class < 2);
+            let ended = Sample { answer, began_us: flow_id as i64, ..sample(flow_id, bytes) };
+            self.offers.held.with(|held| match &mut self.teacher {
+                Some(truths) => {
+                    (0..2).for_each(|_| held.wait(ended.clone()));
+                    truths.push(truth(&ended, if bytes > 1000 { "large" } else { "small" }));
+                }
+                None => (0..2).for_each(|_| held.push(ended.clone())),
+            });
         }
         self.flows += flows;
     }
 
+    /// The teacher tells all classes.
+    fn tell(&mut self) -> String {
+        let truths = std::mem::take(self.teacher.as_mut().unwrap());
+        self.offers.tell(0, &truths, &self.models).unwrap()
+    }
+
     fn offer(&mut self, slope: f64) -> Result<String, &'static str> {
-        let dir = bundle(&self.models.dir, slope);
+        let dir = bundle(&self.models.dir, slope, self.models.target);
         self.offers.offer(0, &dir, &mut self.models).map_err(|refusal| refusal.name)
     }
 
@@ -246,8 +265,15 @@ impl World {
     }
 }
 
+fn truth(sample: &Sample, label: &str) -> FlowTruth {
+    let ([src_port, dst_port], first_us) = (sample.ports, sample.began_us);
+    FlowTruth { proto: 6, src_port, dst_port, first_us, label: label.to_owned() }
+}
+
+const BANDS: &str = "\n[target]\nof = \"volume\"\nedges = [10000]\n";
+
 /// A bundle whose version is its slope.
-fn bundle(dir: &TempDir, slope: f64) -> std::path::PathBuf {
+fn bundle(dir: &TempDir, slope: f64, target: Option<&str>) -> std::path::PathBuf {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/bundles/server-volume");
     let to = dir.path().join(slope.to_string());
     fs::create_dir_all(to.join("golden")).unwrap();
@@ -256,8 +282,7 @@ fn bundle(dir: &TempDir, slope: f64) -> std::path::PathBuf {
     }
     let manifest = fs::read_to_string(from.join("model.toml")).unwrap();
     let manifest = manifest.replace("1.0.0", &slope.to_string());
-    let target = "\n[target]\nof = \"volume\"\nedges = [10000]\n";
-    fs::write(to.join("model.toml"), manifest + target).unwrap();
+    fs::write(to.join("model.toml"), manifest + target.unwrap_or_default()).unwrap();
     to
 }
 
@@ -442,6 +467,54 @@ fn what_is_not_better_is_refused_by_name() {
         ),
         "{why}"
     );
+}
+
+#[test]
+fn classes_are_judged_by_what_a_teacher_tells() {
+    let mut world = World::empty(None);
+    world.push(1000, TRUE, None);
+    assert_eq!(world.offer(TRUE), Err("no_truth"));
+    let (_, why) = world.offers.state.get().first().offers.last_refusal.clone().unwrap();
+    assert!(why.contains("`fenxi ctl model truth`"), "{why}");
+    let told = world.tell();
+    assert!(told.starts_with("the truth of 1000 held-out flows is taken, 0 wait"), "{told}");
+    assert_eq!(world.offer(-TRUE), Err("not_better"));
+    let judged = world.offer(TRUE).unwrap();
+    assert!(judged.contains("; its table of ports 0.6"), "{judged}");
+    // However many flows end, each stage waits for the teacher.
+    for (stage, flows) in [("shadow", SHADOW_FLOWS as u64), ("canary", 5 * CANARY_FLOWS as u64)] {
+        world.push(flows, TRUE, None);
+        world.turn();
+        assert!(world.offers.under_way(0).unwrap().contains(stage));
+        world.tell();
+        world.turn();
+    }
+    let promoted = ["canary 1", "judged 1", "no_truth 1", "not_better 1", "promoted 1"];
+    assert_eq!(world.outcomes(), promoted);
+    world.push(LOOK_FLOWS as u64, -TRUE, None);
+    world.turn();
+    assert!(world.offers.under_way(0).is_some());
+    world.tell();
+    world.turn();
+    assert!(world.outcomes().contains(&"rolled_back 1".to_owned()));
+    world.assert_gone("worse");
+}
+
+#[test]
+fn labels_and_flows_that_nobody_knows_are_counted() {
+    let mut world = World::empty(None);
+    world.push(3, TRUE, None);
+    let mut truths = world.teacher.replace(Vec::new()).unwrap();
+    truths[0].label = "huge".to_owned();
+    truths[1].first_us += 1000;
+    let told = world.offers.tell(0, &truths, &world.models).unwrap();
+    let expected = "the truth of 1 held-out flows is taken, 2 wait for it; 1 others are not held \
+        out, gone, or told before; 1 with labels that the model does not have, such as huge, are \
+        left out";
+    assert_eq!(told, expected);
+    assert_eq!(world.offers.state.get().first().offers.truths, [1, 1, 1]);
+    let bands = World::empty(Some(BANDS));
+    assert!(bands.offers.tell(0, &truths, &bands.models).unwrap_err().contains("are bands"));
 }
 
 #[test]

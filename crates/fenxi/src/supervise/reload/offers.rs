@@ -13,7 +13,7 @@ use tracing::warn;
 use super::change::{Base, Change};
 use super::{Reloader, answers};
 use crate::learn::{Asked, Models, Offers, Refusal, Session, ask};
-use crate::protocol::{Body, Code, Reply};
+use crate::protocol::{Body, Code, FlowTruth, Reply};
 
 /// Why offers come to nothing.
 const NO_SAMPLES: &str = "this run gives no samples to learn from, so nothing can be judged: set \
@@ -33,6 +33,13 @@ impl Reloader {
                     Reply::refused(Code::Invalid, why)
                 }
             }
+        })
+    }
+
+    pub(super) fn truth(&mut self, task: Option<&str>, flows: &[FlowTruth]) -> Reply {
+        self.with_offers(task, |reloader, offers, task| match offers.tell(task, flows, reloader) {
+            Ok(told) => Reply::ok(Body::Done(told)),
+            Err(why) => Reply::refused(Code::NotHere, why),
         })
     }
 

@@ -81,6 +81,7 @@ fn each_depth_has_its_own_answer_and_what_came_behind_it() {
             let lengths: Vec<i32> = second.series.signed_lengths().collect();
             assert_eq!(lengths, [40, -40, 40, -40]);
             assert!(!first.is_cut && first.flow_id == second.flow_id && first.began_us == 0);
+            assert_eq!([first.ports, second.ports], [[80; 2]; 2]);
         }
     }
 }

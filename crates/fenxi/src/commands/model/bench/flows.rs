@@ -9,14 +9,12 @@ use serde::Serialize;
 use super::super::columns::Columns;
 use super::super::table::{Row, Table};
 use crate::exit::Failure;
-use dataplane::bundle::UNKNOWN;
+use dataplane::bundle::{OUTLIERS, UNKNOWN};
 
 /// The most rows read of a table; they take less than 1 GB, and less than 100 MB with ten lengths
 /// each.
 pub const FLOWS_MAX: usize = 500_000;
 
-/// Classes that stand for everything without a class of its own.
-const OUTLIERS: [&str; 2] = ["other", UNKNOWN];
 /// Values of the column `confidence` with which a label counts: none, and found in the flow's
 /// bytes.
 const CERTAIN: [&str; 2] = ["", "dpi"];
