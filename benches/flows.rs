@@ -36,6 +36,7 @@ pub fn config(k: usize, entries: usize) -> Config {
         behaviour: None,
         servers: None,
         samples: flowmgr::SeriesShare::NONE,
+        measured: Default::default(),
     }
 }
 

@@ -35,6 +35,7 @@ mod reference;
 mod reload;
 mod run;
 mod servers;
+mod services;
 mod start;
 mod tasks;
 mod write;

@@ -34,5 +34,5 @@ mod shaper;
 mod tap;
 mod tasks;
 mod told;
-mod traffic;
+pub mod traffic;
 mod zones;

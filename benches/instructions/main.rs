@@ -1,30 +1,38 @@
-//! What `scripts/measure/instructions` counts, in one of six ways:
+//! What `scripts/measure/instructions` counts, in one of eight ways:
 //!
 //! * `walk`: packets of labelled flows, 64-byte frames, 1,024 flows in a table of 2,048, bursts of
 //!   64.
 //! * `rules`: the same with 2,000 rules, of which each flow has one.
 //! * `lookups`: the same where other rules are in force in each round, so that two flows in each
 //!   burst of 64 packets are looked up again and the others put off.
+//! * `tcp`: packets of labelled flows that are transfers by TCP.
+//! * `services`: as `walk`, where each flow belongs to a service.
 //! * `merged`: as `walk`, where each packet is merged from 45 datagrams.
 //! * `collect`: whole flows of 16 packets, of which the first 10 are collected, from their
 //!   beginning to their end.
 //! * `records`: the same with their records and samples.
 //!
-//! usage: `instructions [ROUNDS] [walk|rules|lookups|merged|collect|records] [FEATURES] [learn]`.
-//! ROUNDS says how many times the 16,384 packets are walked; the difference of two counts is the
-//! walk alone.
-//! FEATURES is a list with commas, `signed_length` by default. `learn` has a memory of servers and
-//! samples of a tenth of the flows. Prints the bytes that a flow takes
-//! with these features.
+//! usage: `instructions [ROUNDS] [WAY] [FEATURES] [MORE]`. ROUNDS says how many times the 16,384
+//! packets are walked, at most 3 of `tcp`; the difference of two counts is the walk alone. FEATURES
+//! is a list with commas, `signed_length` by default. MORE is `learn`, a memory of servers and
+//! samples of a tenth of the flows, or `measure=` with a measured feature, `default` or `all`.
+//! Prints the bytes that a flow takes with these features.
 #![allow(clippy::expect_used, reason = "a measurement ends where its set-up fails")]
 
 mod rules;
+mod tcp;
 
 use std::hint::black_box;
+use std::net::IpAddr;
 
 use cring::{Consumer, Feature, Slot};
 use fenxi_benches::flows::{config, label_all};
-use flowmgr::{Config, Fate, Gso, Manager, Packet, SeriesShare, TaskConfig};
+use flowmgr::{
+    Config, Fate, Gso, Manager, Packet, SeriesShare, Service, ServiceFlows, Services,
+    ServicesChange, TaskConfig,
+};
+use measure::Features;
+use observe::Writer;
 use rules::Rules;
 
 const FLOWS: usize = 1 << 10;
@@ -60,6 +68,30 @@ fn task(features: &str) -> TaskConfig {
     TaskConfig { midstream: true, features: features.collect(), ..TaskConfig::lengths(K, 2) }
 }
 
+/// The flow of a packet: an odd factor scatters the flows.
+fn flow_of(packet: usize) -> usize {
+    packet.wrapping_mul(0x9e37_79b1) % FLOWS
+}
+
+/// The datagrams of a round, merged or not, which is walked again and again.
+fn datagrams(are_merged: bool) -> (Vec<u8>, Vec<Packet>) {
+    let (wire, gso) = match are_merged {
+        true => (42 + SEGMENTS * SEGMENT, Gso::udp(SEGMENT as u16)),
+        false => (FRAME, Gso::NONE),
+    };
+    let packet = |number| Packet {
+        at: number * FRAME,
+        captured: FRAME as u32,
+        wire: u32::MAX,
+        link: 1,
+        time_us: 0,
+        rss: None,
+        gso,
+    };
+    let data = (0..PACKETS).flat_map(|packet| frame(flow_of(packet), wire));
+    (data.collect(), (0..PACKETS).map(packet).collect())
+}
+
 struct World {
     manager: Manager,
     ring: Consumer<Slot>,
@@ -67,46 +99,40 @@ struct World {
     packets: Vec<Packet>,
     fates: Vec<Fate>,
     rules: Option<Rules>,
+    /// Rounds walked, of transfers.
+    rounds: usize,
 }
 
 impl World {
-    fn new(task: TaskConfig, is_merged: bool, learns: bool) -> World {
-        let (wire, gso) = match is_merged {
-            true => (42 + SEGMENTS * SEGMENT, Gso::udp(SEGMENT as u16)),
-            false => (FRAME, Gso::NONE),
-        };
+    fn new(task: TaskConfig, mode: &str, learns: bool, measured: Features) -> World {
         // Nobody answers these flows, and such take half of a ring at most.
         let (producer, ring) = cring::ring(2 * FLOWS);
         let config = Config {
             tasks: vec![task],
             servers: learns.then_some(SERVERS),
             samples: if learns { SeriesShare::new(0.1) } else { SeriesShare::NONE },
+            measured,
             ..config(K, 2 * FLOWS)
         };
-        // An odd factor scatters the flows.
-        let flow_of = |packet: usize| packet.wrapping_mul(0x9e37_79b1) % FLOWS;
+        let (data, packets) = match mode {
+            "tcp" => tcp::packets(),
+            _ => datagrams(mode == "merged"),
+        };
         World {
             manager: Manager::new(config, producer).expect("in range"),
             ring,
-            data: (0..PACKETS).flat_map(|packet| frame(flow_of(packet), wire)).collect(),
-            packets: (0..PACKETS)
-                .map(|packet| Packet {
-                    at: packet * FRAME,
-                    captured: FRAME as u32,
-                    wire: u32::MAX,
-                    link: 1,
-                    time_us: 0,
-                    rss: None,
-                    gso,
-                })
-                .collect(),
+            data,
+            packets,
             fates: Vec::with_capacity(BURST),
             rules: None,
+            rounds: 0,
         }
     }
 
     fn walk(&mut self) {
-        for burst in self.packets.chunks(BURST) {
+        let first = self.rounds * PACKETS % self.packets.len();
+        self.rounds += 1;
+        for burst in self.packets[first..first + PACKETS].chunks(BURST) {
             self.manager.burst(&mut self.data, burst, 0, &mut self.fates);
             if let Some(rules) = &mut self.rules {
                 rules.look_up(&mut self.manager, &mut self.data, burst, &mut self.fates);
@@ -118,6 +144,26 @@ impl World {
     fn answer(&mut self) {
         let labels = self.manager.labels();
         assert_eq!(label_all(&mut self.ring, &*labels), (FLOWS, FLOWS));
+    }
+
+    /// The server of all flows is a service's.
+    fn observe(&mut self) {
+        let fields = Service::fields(Features::NONE);
+        let memory = observe::Service {
+            name: "all",
+            egresses: 65,
+            fields: &fields,
+            epoch_ns: 0,
+            writer: (0, 1),
+            seed: 0,
+        };
+        let writer = Writer::in_memory(&memory).expect("in range");
+        let service = Service::new(ServiceFlows::default(), writer, 65).expect("its fields");
+        let part = Services::new(self.manager.max_flows()).expect("memory");
+        let server = (IpAddr::from([198, 51, 100, 1]), 32, 0);
+        let places = vec![(0, Some(Box::new(service)))];
+        let mut change = ServicesChange::new(Some(part), places, [server].into_iter(), 0);
+        self.manager.change_services(&mut change);
     }
 
     /// Whole flows: walked, not answered, ended by the next round's packets. Their records are made
@@ -146,15 +192,26 @@ fn main() {
     let mode = arguments.next();
     let task = task(arguments.next().as_deref().unwrap_or("signed_length"));
     println!("{}", flowmgr::bytes_per_flow(std::slice::from_ref(&task)));
-    let learns = arguments.next().as_deref() == Some("learn");
-    let mut world = World::new(task, mode.as_deref() == Some("merged"), learns);
-    if let Some(way @ ("collect" | "records")) = mode.as_deref() {
-        (0..=rounds.unwrap_or(1)).for_each(|_| world.collect(way == "records"));
+    let more = arguments.next();
+    let learns = more.as_deref() == Some("learn");
+    let measured = match more.as_deref().and_then(|more| more.strip_prefix("measure=")) {
+        None => Features::NONE,
+        Some("all") => Features::ALL,
+        Some("default") => Features::DEFAULT,
+        Some(name) => Features::ALL.iter().filter(|it| it.name() == name).collect(),
+    };
+    let mode = mode.as_deref().unwrap_or("walk");
+    let mut world = World::new(task, mode, learns, measured);
+    if matches!(mode, "collect" | "records") {
+        (0..=rounds.unwrap_or(1)).for_each(|_| world.collect(mode == "records"));
         return;
     }
-    let is_looked_up = mode.as_deref() == Some("lookups");
-    if is_looked_up || mode.as_deref() == Some("rules") {
+    let is_looked_up = mode == "lookups";
+    if is_looked_up || mode == "rules" {
         world.rules = Some(Rules::begin(&mut world.manager));
+    }
+    if mode == "services" {
+        world.observe();
     }
     // The first 16 packets of each flow, merged or not: K are collected, then all get their label.
     world.walk();

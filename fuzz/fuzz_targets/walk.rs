@@ -83,6 +83,7 @@ fn config(run: &Run) -> Config {
         expects_counts: false,
         servers: Some(64),
         samples: flowmgr::SeriesShare::ALL,
+        measured: measure::Features::ALL,
         behaviour: None,
     }
 }

@@ -199,7 +199,7 @@ impl Live {
         Ok(page)
     }
 
-    /// For whoever looks for the reason of a failure: what it has counted and said.
+    /// Prints what it has counted and said, to find the reason of a failure.
     fn tell(&self) {
         let page = self.try_scrape().unwrap_or_else(|error| error.to_string());
         let counted = page.lines().filter(|line| {

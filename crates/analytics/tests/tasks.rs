@@ -151,6 +151,7 @@ impl World {
             behaviour: None,
             servers: None,
             samples: flowmgr::SeriesShare::NONE,
+            measured: Default::default(),
         };
         let rings = producers.into_iter().map(|producer| vec![producer]);
         let flows = flowmgr::Manager::with_rings(config, rings.collect()).unwrap();
@@ -384,6 +385,7 @@ fn tasks_may_share_a_unit_and_a_ring_each_is_needed() {
         behaviour: None,
         servers: None,
         samples: flowmgr::SeriesShare::NONE,
+        measured: Default::default(),
     };
     let tasks = vec![TaskConfig::lengths(10, 1), TaskConfig::lengths(3, 1)];
     let one_ring = flowmgr::Manager::new(config(tasks.clone()), cring::ring(8).0);

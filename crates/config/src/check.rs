@@ -6,8 +6,8 @@
 
 use crate::checked::{
     Accel, AccelKeys, Batching, Behaviours, Cache, Capture, Config, Control, Flow, Hosts,
-    HttpPlace, Io, IoMode, Learn, Log, Mapping, Mark, MarkAs, Model, Pipeline, Policy, Process,
-    Records, Ring, SECTIONS, Servers, Tag, of_backends,
+    HttpPlace, Io, IoMode, Learn, Log, Mapping, Mark, MarkAs, Measure, Model, Pipeline, Policy,
+    Process, Records, Ring, SECTIONS, Servers, Tag, of_backends,
 };
 use crate::settings::Settings;
 
@@ -86,6 +86,7 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
         tag,
         behaviour: settings.read::<Behaviours>(problems),
         servers: settings.read::<Servers>(problems),
+        measure: settings.read::<Measure>(problems),
         mark: common.mark,
         ring: settings.read::<Ring>(problems),
         pipeline,

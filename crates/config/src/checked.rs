@@ -30,7 +30,7 @@ mod xdp;
 pub use analytics::{Batching, Cache, PolicyName};
 pub use control::{Control, HttpPlace, Log, LogTo};
 pub use device::{Accel, AccelKeys, Device, DeviceKeys, DeviceThread};
-pub use flow::{Behaviours, ByRun, Flow, FlowHash, Servers};
+pub use flow::{Behaviours, ByRun, Flow, FlowHash, Measure, Servers};
 pub use io::{Capture, Io, IoMode};
 pub use learn::Learn;
 pub use mark::{BehaviourMark, Mapping, Mark, MarkAs, Tag};
@@ -49,6 +49,7 @@ pub static SECTIONS: &[&Section] = &[
     Flow::SECTION,
     Behaviours::SECTION,
     Servers::SECTION,
+    Measure::SECTION,
     Tag::SECTION,
     Mark::SECTION,
     Ring::SECTION,
@@ -84,6 +85,8 @@ pub struct Config {
     pub behaviour: Behaviours,
     /// What flows to a server weighed.
     pub servers: Servers,
+    /// What is measured of flows.
+    pub measure: Measure,
     /// Marking of labelled packets.
     pub tag: Tag,
     /// Marks of connections, where the kernel forwards.

@@ -31,6 +31,9 @@ pub fn text(it: &Explanation) -> String {
             it.last
         ),
     ));
+    if let Some(measured) = &flow.measured {
+        lines.push(field("measured", &measured.text()));
+    }
     if let Some(host) = &flow.host {
         lines.push(field("host", host));
     }

@@ -14,15 +14,21 @@ pub use explanation::{
 };
 pub use flow_query::{FlowQuery, NotAFlow};
 pub use live::{FlowRow, HostRate, LabelRate, Losses, Point, RuleSums, TaskLabel, TaskRow, Top};
+pub use measured::{
+    Measured, MeasuredRtt, MeasuredSide, MeasuredSizes, MeasuredWindow, milliseconds,
+};
 pub use policy::{PolicyChanged, PolicyShown, RuleRow};
 pub use scores::{ScoredBand, ScoredModel, ScoredTask};
+pub use services::{EgressRow, ServiceRow};
 
 mod client;
 mod explanation;
 mod flow_query;
 mod live;
+mod measured;
 mod policy;
 mod scores;
+mod services;
 
 /// Maximum number of flows in a reply.
 pub const FLOWS_MAX: usize = 1024;
@@ -77,6 +83,12 @@ pub enum Request {
         label: Option<String>,
         #[serde(default = "top")]
         top: usize,
+    },
+    /// What is known of the servers of services.
+    Services {
+        /// Only this service.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        service: Option<String>,
     },
     /// Set the log level.
     Log {
@@ -225,6 +237,7 @@ pub enum Body {
     /// To [`Request::Metrics`], in Prometheus' text format.
     Metrics(String),
     Hosts(Vec<HostRow>),
+    Services(Vec<ServiceRow>),
     Reloaded(Reloaded),
     PolicyChanged(PolicyChanged),
     Policy(PolicyShown),

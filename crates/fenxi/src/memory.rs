@@ -42,12 +42,13 @@ impl Need {
         let (series, bounds) = (OpenTask::series(tasks), config.behaviour.in_use());
         let servers = OpenTask::servers(config, tasks);
         let (max_flows, samples) = (flow.max_flows, config.learn.samples());
-        let table = table_bytes(max_flows, flow.buckets, &series, bounds, servers, samples) as u64;
+        let (buckets, measured) = (flow.buckets, config.measure.in_use());
+        let table = table_bytes(max_flows, buckets, &series, bounds, servers, samples, measured);
         let kept = servers.filter(|_| config.servers.path.is_some()).unwrap_or(0);
         let copy_bytes = servers::copy_bytes(kept.next_power_of_two(), flow_managers as usize);
         Need {
             copies: if kept > 0 { copy_bytes as u64 } else { 0 },
-            tables: flow_managers * table,
+            tables: flow_managers * table as u64,
             rings: flow_managers * receive + slots * SLOT_BYTES,
             max_flows,
         }

@@ -11,7 +11,7 @@ use dataplane::inline::FlowManager;
 use dataplane::placement::{Cores, Thread};
 use dataplane::state::Swaps;
 use dataplane::tasks::{OpenTask, TaskNames};
-use flowmgr::Pages;
+use flowmgr::{Pages, table_bytes};
 
 use crate::exit::Failure;
 use crate::sinks::{self, RecentFlows, Report};
@@ -89,8 +89,8 @@ impl Table {
         let bounds = config.behaviour.in_use();
         let servers = OpenTask::servers(config, tasks);
         let (max_flows, samples) = (flow.max_flows, config.learn.samples());
-        let buckets = flow.buckets;
-        let bytes = flowmgr::table_bytes(max_flows, buckets, &series, bounds, servers, samples);
+        let (buckets, measured) = (flow.buckets, config.measure.in_use());
+        let bytes = table_bytes(max_flows, buckets, &series, bounds, servers, samples, measured);
         let pages = managers.iter().map(|(_, manager)| manager.pages());
         Table {
             max_flows: max_flows * managers.len(),

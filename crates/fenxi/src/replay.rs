@@ -11,7 +11,7 @@
 mod outputs;
 mod source;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use config::Config;
@@ -112,6 +112,7 @@ pub fn run(config: &Config, args: &ReplayArgs) -> Result<RunOutcome, Failure> {
         clock: Clock::Packets,
         sinks: sinks.worker_halves(),
         servers: None,
+        services: None,
     });
     let io: Vec<WorkerIo> = io.collect();
     let limits = limits(config, args, &rules);
@@ -241,6 +242,7 @@ fn open_sinks(
         learn_socket: learn_socket.as_ref(),
         held: &SharedHeld::default(),
         servers: &Memories::default(),
+        services: &Mutex::default(),
         record_series: args.output.series,
         recent: (args.control || args.explain.is_some()).then_some(recent),
         marks_by_kernel: None,

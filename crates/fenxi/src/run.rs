@@ -46,6 +46,7 @@ use crate::outcome::{RunOutcome, Table};
 use crate::proc::Machine;
 use crate::rules::{Rules, Traffic};
 use crate::servers;
+use crate::services;
 use crate::sinks::{self, RecentFlows, SharedHosts, Sinks, broadcast};
 use crate::supervise;
 use start::{Opened, Started};
@@ -146,6 +147,7 @@ fn open(
     let is_recorded = plan.args.record.is_some();
     let (servers, memories) =
         servers::recall(config, tasks, &mut packets.flow_managers, is_recorded)?;
+    let (services, observed) = services::open(config, &mut packets.flow_managers)?;
     // No thread runs yet, and everything that needs more privileges is open.
     privileges::drop_unneeded(plan, tasks)?;
     let hosts = SharedHosts::from_config(config, tasks);
@@ -161,6 +163,7 @@ fn open(
         learn_socket: learn_socket.as_ref(),
         held: &held,
         servers: &memories,
+        services: &observed,
         record_series: plan.args.output.series,
         recent: Some(&recent),
         marks_by_kernel: first.and_then(|it| it.written.clone()),
@@ -168,7 +171,8 @@ fn open(
     })?;
     let kernel = first.and_then(|it| it.labels.clone());
     let held = config.learn.is_on().then_some((held, key));
-    Ok(Opened { pair, ports, kernel, mirrors, sockets, sinks, servers, recent, rules, held })
+    let memories = (servers, services);
+    Ok(Opened { pair, ports, kernel, mirrors, sockets, sinks, memories, recent, rules, held })
 }
 
 fn log_start(config: &Config, tasks: &[OpenTask]) {

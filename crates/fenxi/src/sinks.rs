@@ -58,6 +58,7 @@ pub static KINDS: &[&dyn SinkKind] = &[
     &hosts::Hosts,
     &crate::learn::Learning,
     &crate::servers::Kept,
+    &crate::services::Observing,
 ];
 
 /// The sections of the configuration that belong to sinks.

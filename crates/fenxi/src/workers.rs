@@ -15,11 +15,11 @@ use dataplane::placement::{Cores, Thread, spawn};
 use dataplane::rules::{RulesInForce, RulesUpdate};
 use dataplane::run::Run;
 use dataplane::servers::Portion;
-use dataplane::settings::{SettingsSender, settings};
+use dataplane::settings::{SettingsPort, SettingsSender, settings};
 use dataplane::sink::Sink;
 use dataplane::snapshot::Publisher;
 use dataplane::swap::Ports;
-use flowmgr::Effect;
+use flowmgr::{Effect, ServicesChange};
 use packetio::Rx;
 use recording::Recorder;
 use tokio::sync::mpsc;
@@ -38,6 +38,8 @@ pub struct WorkerIo {
     pub sinks: Vec<Box<dyn Sink>>,
     /// Copies its memory of servers, where that is kept.
     pub servers: Option<Publisher<Portion>>,
+    /// Brings it other services.
+    pub services: Option<SettingsPort<ServicesChange>>,
 }
 
 /// What all workers of a run have in common.
@@ -91,6 +93,7 @@ impl WorkerStart<'_> {
             let mut hooks = Hooks {
                 recorder: self.recorder.map(|recorder| recorder.flow_worker(number)),
                 servers: io.servers,
+                services: io.services,
                 ..Hooks::default()
             };
             hooks.inline.swaps = swaps.take(&thread);

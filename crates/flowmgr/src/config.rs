@@ -76,6 +76,8 @@ pub struct Config {
     /// Cells of the memory of servers, for tasks that read local context; `None`: there is none,
     /// which costs nothing.
     pub servers: Option<usize>,
+    /// What is measured of flows; without features nothing, which costs nothing.
+    pub measured: measure::Features,
 }
 
 /// Which flows have the series in their records, or give samples: none, all, or a share that does

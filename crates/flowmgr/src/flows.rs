@@ -153,7 +153,7 @@ impl Flows {
     }
 
     /// Where the flow of a key is.
-    #[inline]
+    #[inline(always)] // also into the walk's forms
     pub fn find(&self, key: &Key, hash: u64, guess: Option<u8>) -> Option<Place> {
         let is_it = |index| self.entries.hot(index).is_of(key);
         self.table.find_from(hash, guess, is_it)
@@ -191,15 +191,15 @@ impl Flows {
         Some(index)
     }
 
-    /// FIN from both sides or RST closes a flow: it lingers for stragglers.
+    /// FIN from both sides or RST closes a flow: it lingers for stragglers. Whether this one did.
     #[inline]
-    pub fn close_by(&mut self, hash: u64, index: u32, direction: usize, tcp_flags: u8) {
-        if tcp_flags & (TCP_FIN | TCP_RST) != 0 && self.settings.end_on_fin_rst {
-            self.close(hash, index, direction, tcp_flags);
-        }
+    pub fn close_by(&mut self, hash: u64, index: u32, direction: usize, tcp_flags: u8) -> bool {
+        tcp_flags & (TCP_FIN | TCP_RST) != 0
+            && self.settings.end_on_fin_rst
+            && self.close(hash, index, direction, tcp_flags)
     }
 
-    fn close(&mut self, hash: u64, index: u32, direction: usize, tcp_flags: u8) {
+    fn close(&mut self, hash: u64, index: u32, direction: usize, tcp_flags: u8) -> bool {
         let hot = self.entries.hot_mut(index);
         let was_closed = hot.is_closed();
         if tcp_flags & TCP_FIN != 0 {
@@ -217,6 +217,7 @@ impl Flows {
                 self.table.close(place);
             }
         }
+        closes
     }
 
     /// Takes a flow out of the table; its entry waits for the record. `reason` applies unless FIN

@@ -56,20 +56,35 @@ impl Key {
     /// The key of a packet of `protocol` (TCP or UDP) between two addresses of one
     /// family.
     pub fn from_ends(protocol: u8, source: (IpAddr, u16), destination: (IpAddr, u16)) -> Key {
-        let words = |address| match address {
+        let end = |(address, port)| (Key::words(address), port);
+        Key::new(source.0.is_ipv6(), protocol, end(source), end(destination)).0
+    }
+
+    /// An address as keys have it.
+    pub(crate) fn words(address: IpAddr) -> [u64; 2] {
+        match address {
             IpAddr::V4(address) => [u64::from(address.to_bits()), 0],
             IpAddr::V6(address) => {
                 let bits = address.to_bits();
                 [(bits >> 64) as u64, bits as u64]
             }
-        };
-        let end = |(address, port)| (words(address), port);
-        Key::new(source.0.is_ipv6(), protocol, end(source), end(destination)).0
+        }
     }
 
     /// IP protocol number: TCP or UDP.
     pub fn protocol(&self) -> u8 {
         if self.kind & KIND_UDP != 0 { UDP } else { TCP }
+    }
+
+    /// UDP, else TCP.
+    #[inline]
+    pub(crate) fn is_udp(&self) -> bool {
+        self.kind & KIND_UDP != 0
+    }
+
+    /// Whether one of the ends has this port.
+    pub(crate) fn has_port(&self, port: u16) -> bool {
+        self.ports >> 16 == u32::from(port) || self.ports as u16 == port
     }
 
     /// Source and destination of a packet that goes from the low end to the

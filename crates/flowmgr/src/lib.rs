@@ -14,7 +14,8 @@
 //! | `entry` | the data array: hot line, cold line, label words |
 //! | `expiry` | time, timeouts and the sweep |
 //! | [`part`] | what is kept of a flow in addition to its entry, and when it is called |
-//! | `series`, `labels`, `rules`, `behaviour`, `servers` | parts; `manager::counted` is one, too |
+//! | `series`, `labels`, `rules`, `behaviour`, `servers` | parts; so is `manager::counted` |
+//! | `measured`, `services` | more parts |
 //! | `memory`, `prefetch`, `tags` | huge pages, prefetching, vector instructions |
 //! | `task_config`, `tasks` | what the tasks ask at which depths, and when a series is due |
 //! | `target`, `scores` | classes that are bands of what flows will do, and how they held |
@@ -48,6 +49,7 @@ mod labels;
 mod look;
 mod manager;
 mod measure;
+mod measured;
 mod memory;
 mod outbox;
 pub mod part;
@@ -58,6 +60,7 @@ mod rules;
 mod scores;
 mod series;
 mod servers;
+mod services;
 mod settings;
 mod table;
 pub mod tag;
@@ -95,13 +98,14 @@ pub use rss::Rss;
 pub use rules::{RULES_MAX, RuleAnswer, RuleMemory, RuleQuestion, RulesChange, renewed_max};
 pub use scores::{ModelScore, Score, TaskScores};
 pub use servers::{CELL_BYTES, Cell as ServerCell, ServerCells, ServerCounters, minute};
+pub use services::{EGRESSES_MAX, SERVICES_MAX, Service, ServiceFlows, Services, ServicesChange};
 pub use settings::Settings;
 pub use target::{Came, Target, TargetOf};
 pub use task_config::{DepthConfig, PortLabel, TaskConfig};
 pub use wire::Gso;
 
-/// Bytes that a table takes for these tasks, for behaviours, for a memory of this many servers and
-/// for samples, if there are any, without the memory for `record_series`.
+/// Bytes that a table takes for these tasks, for behaviours, for a memory of this many servers, for
+/// samples and for measured features, if there are any, without the memory for `record_series`.
 pub fn table_bytes(
     max_flows: usize,
     buckets: usize,
@@ -109,6 +113,7 @@ pub fn table_bytes(
     behaviour: Option<Bounds>,
     servers: Option<usize>,
     samples: SeriesShare,
+    measured: ::measure::Features,
 ) -> usize {
     let behaviours = behaviour.map_or(0, |_| BEHAVIOUR_BYTES);
     let of_servers = servers.map_or(0, |_| servers::FLOW_BYTES);
@@ -116,7 +121,8 @@ pub fn table_bytes(
         true => 0,
         false => labels::SAMPLE_BYTES + truth_bytes(tasks.iter().filter(|it| it.target.is_none())),
     };
-    max_flows * (bytes_per_flow(tasks) + behaviours + of_servers + of_samples)
+    let of_measured = measured::bytes_per_flow(measured);
+    max_flows * (bytes_per_flow(tasks) + behaviours + of_servers + of_samples + of_measured)
         + servers.map_or(0, |cells| cells.next_power_of_two() * CELL_BYTES)
         + buckets * 64
 }
@@ -145,6 +151,8 @@ fn truth_bytes<'a>(tasks: impl Iterator<Item = &'a TaskConfig>) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use ::measure::Features;
+
     use super::{SeriesShare, TaskConfig};
 
     /// The figure that the documents name: 172 bytes at K = 10.
@@ -154,8 +162,14 @@ mod tests {
         assert_eq!(super::bytes_per_flow(&tasks), 64 + 64 + 32 + 8 + 4);
         assert_eq!(super::bytes_per_flow(&tasks), 172);
         // 4 Mi flows with a quarter as many buckets.
-        let mib = super::table_bytes(1 << 22, 1 << 20, &tasks, None, None, SeriesShare::NONE) >> 20;
-        assert_eq!(mib, 752);
+        let mib = |measured| {
+            let samples = SeriesShare::NONE;
+            super::table_bytes(1 << 22, 1 << 20, &tasks, None, None, samples, measured) >> 20
+        };
+        assert_eq!(mib(Features::NONE), 752);
+        // 192 and 256 bytes more per flow.
+        assert_eq!(mib(Features::DEFAULT) - 752, 768);
+        assert_eq!(mib(Features::ALL) - 752, 1024);
         // Five depths, as the shipped model has.
         let depth = |k| super::DepthConfig { k, ..tasks[0].depths[0] };
         tasks[0].depths = [1, 2, 3, 5, 10].map(depth).to_vec();

@@ -10,6 +10,7 @@ mod tasks;
 use std::net::IpAddr;
 
 use cring::{Label, Series};
+use measure::Told;
 
 use crate::action::Action;
 use crate::asked::Subject;
@@ -20,6 +21,7 @@ use crate::entry::{Counts, STATE_EMITTED, STATE_WITHHELD};
 use crate::flows::Flows;
 use crate::ids::TaskId;
 use crate::labels::Labels;
+use crate::measured::Measured;
 use crate::record::{Decision, FlowName};
 use crate::rules::Rules;
 use crate::series::SeriesStore;
@@ -57,6 +59,8 @@ pub struct FlowLook {
     pub action: Action,
     /// What the flow does.
     pub behaviour: Behaviour,
+    /// What was measured of it, where that is on.
+    pub measured: Option<Told>,
 }
 
 /// A flow to look for.
@@ -137,6 +141,7 @@ pub(crate) struct View<'a> {
     pub rules: &'a Rules,
     pub series: &'a SeriesStore,
     pub behaviours: Option<&'a Behaviours>,
+    pub measured: Option<&'a Measured>,
     /// What tasks' conditions ask about a flow.
     pub subject: &'a dyn Fn(u32) -> Subject,
 }
@@ -243,6 +248,7 @@ impl View<'_> {
             rule: self.rules.rule_of(index),
             action: Action::of_number(self.flows.entries.hot(index).action),
             behaviour: self.behaviour(index),
+            measured: self.told(index),
         }
     }
 
@@ -277,6 +283,11 @@ impl View<'_> {
             true => Standing::Unsure { elements },
             false => Standing::Lost,
         }
+    }
+
+    fn told(&self, index: u32) -> Option<Told> {
+        let entries = &self.flows.entries;
+        self.measured.map(|it| it.told(entries, index, &entries.counts(index)))
     }
 
     fn behaviour(&self, index: u32) -> Behaviour {

@@ -45,6 +45,7 @@ use crate::part::Part;
 use crate::record::Record;
 use crate::rules::{RuleAnswer, RuleQuestion, RulesChange};
 use crate::servers::ServerCells;
+use crate::services::ServicesChange;
 use crate::settings::Settings;
 use crate::verdict::Verdict;
 use crate::wire::Gso;
@@ -169,8 +170,9 @@ impl<P: Part> Manager<P> {
         config.check(&by_task)?;
         let (max_flows, behaviour) = (config.max_flows, config.behaviour);
         let (tasks, servers, samples) = (&config.tasks, config.servers, config.samples);
-        let buckets = config.buckets;
-        let bytes = crate::table_bytes(max_flows, buckets, tasks, behaviour, servers, samples);
+        let (buckets, measured) = (config.buckets, config.measured);
+        let bytes =
+            crate::table_bytes(max_flows, buckets, tasks, behaviour, servers, samples, measured);
         let walk = Walk::new(config, rings, more).map_err(|cause| ConfigError::Memory {
             max_flows,
             mib: bytes.div_ceil(1 << 20),
@@ -428,6 +430,31 @@ impl<P: Part> Manager<P> {
         self.walk.flows.servers.iter_mut().for_each(|servers| servers.recall(known));
     }
 
+    /// Applies other services from the next flow on; what was in use is left in the change. Neither
+    /// allocates nor drops anything.
+    pub fn change_services(&mut self, change: &mut ServicesChange) {
+        let services = &mut self.walk.services;
+        if services.is_none() {
+            *services = change.part.take();
+        }
+        if let Some(part) = services {
+            part.change(change);
+            if part.is_empty() {
+                change.part = services.take();
+            }
+        }
+    }
+
+    /// Between two bursts: publishes the memory of services, if it is time for that, or nothing
+    /// will happen for a while (`is_idle`). `now_us` is flow time; `ahead_us` is wall time less
+    /// flow time.
+    #[inline]
+    pub fn publish_services(&mut self, now_us: i64, ahead_us: i64, is_idle: bool) {
+        if let Some(services) = &mut self.walk.services {
+            services.publish(now_us, ahead_us, is_idle);
+        }
+    }
+
     fn view<T>(&self, look: impl FnOnce(View<'_>) -> T) -> T {
         let walk = &self.walk;
         look(View {
@@ -436,6 +463,7 @@ impl<P: Part> Manager<P> {
             rules: &walk.rules,
             series: &walk.series.store,
             behaviours: walk.behaviours.as_ref(),
+            measured: walk.measured.as_ref(),
             subject: &|index| walk.subject(index),
         })
     }

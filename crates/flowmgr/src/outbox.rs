@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 
 use cring::{FlowRef, TASKS_MAX};
+use measure::Told;
 
 use crate::behaviour::Behaviour;
 use crate::config::BURST_MAX;
@@ -97,6 +98,8 @@ pub(crate) struct Outbox {
     pub awaited_at: usize,
     /// With several depths, for each report among the events.
     pub in_effect: VecDeque<InEffectByDepth>,
+    /// What was measured, for each report among the events, where that is on.
+    pub measured: VecDeque<Told>,
     /// Live, changes of behaviour since the last settling.
     pub changes: Vec<Changed>,
 }
@@ -121,6 +124,7 @@ impl Outbox {
             given: VecDeque::with_capacity(given),
             awaited_at: 0,
             in_effect: VecDeque::new(),
+            measured: VecDeque::new(),
             changes: Vec::with_capacity(CHANGES_MAX),
         }
     }

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use cring::{LOCAL, Series, Source, TASKS_MAX, Unit};
+use measure::Told;
 
 use crate::behaviour::Behaviour;
 use crate::entry::Counts;
@@ -174,6 +175,8 @@ pub struct FlowRecord {
     pub rule: Option<u32>,
     /// What the flow does, or if it has ended, what it did before it fell silent.
     pub behaviour: Behaviour,
+    /// What was measured of it since it began, where that is on.
+    pub measured: Option<Told>,
 }
 
 /// A flow has changed its behaviour. Live only.

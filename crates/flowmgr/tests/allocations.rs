@@ -77,6 +77,7 @@ impl World {
             expects_counts,
             servers: None,
             samples: flowmgr::SeriesShare::NONE,
+            measured: ::measure::Features::ALL,
             behaviour: Some(Bounds {
                 bulk_bytes: 1000,
                 small_bytes: 300,

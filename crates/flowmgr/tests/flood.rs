@@ -235,6 +235,7 @@ fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Out
         behaviour: None,
         servers: None,
         samples: flowmgr::SeriesShare::NONE,
+        measured: Default::default(),
     };
     let mut manager = Manager::new(config, producer).expect("the settings are in range");
     let mut traffic = Traffic { flood, events: BinaryHeap::new(), numbers: 0, draws: 1 };

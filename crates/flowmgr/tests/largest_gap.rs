@@ -67,6 +67,7 @@ fn config() -> Config {
         behaviour: None,
         servers: None,
         samples: flowmgr::SeriesShare::NONE,
+        measured: Default::default(),
     }
 }
 

@@ -10,8 +10,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::egress::{Egress, Slot};
 use crate::error::Error;
 use crate::layout::{
-    BITMAP, BUCKETS, ENDED, EPOCH, Field, GENERATION, HISTOGRAMS_HEADER, IDENTITY_WORDS, Kind,
-    Layout, NAME, NAME_WORDS, PUBLISHED, ROWS_USED, SAMPLES, TIME, WRITER, to_words,
+    BITMAP, BUCKETS, ENDED, EPOCH, Field, GENERATION, HISTOGRAM_BUFFER_HEADER, HISTOGRAMS_HEADER,
+    IDENTITY_WORDS, Kind, Layout, NAME, NAME_WORDS, PUBLISHED, ROWS_USED, SAMPLES, TIME, WRITER,
+    to_words,
 };
 use crate::memory::Memory;
 use crate::publication::{BUFFERS, Publication};
@@ -224,6 +225,43 @@ impl Writer {
             let word = &mut self.frame[row + value.offset];
             *word = word.wrapping_add(n);
         }
+    }
+
+    /// Adds to several counters or gauges; `false`, and nothing is added, if the slot's egress no
+    /// longer has it.
+    #[inline]
+    pub fn add_all(&mut self, slot: Slot, values: &[(Value, u64)]) -> bool {
+        let Some(row) = self.row_of(slot) else { return false };
+        let row = &mut self.frame[row..row + self.layout.row_words];
+        for (value, n) in values {
+            row[value.offset] = row[value.offset].wrapping_add(*n);
+        }
+        true
+    }
+
+    /// A counter or gauge; `None` if the slot's egress no longer has it.
+    pub fn get(&self, slot: Slot, value: Value) -> Option<u64> {
+        self.row_of(slot).map(|row| self.frame[row + value.offset])
+    }
+
+    /// Adds counters, gauges and histograms of an egress to another's, and frees its slot. Its
+    /// samples are dropped.
+    pub fn fold(&mut self, slot: Slot, into: Slot) {
+        let (Some(from), Some(to)) = (self.row_of(slot), self.row_of(into)) else { return };
+        if from == to {
+            return;
+        }
+        for word in IDENTITY_WORDS..self.layout.row_words {
+            self.frame[to + word] = self.frame[to + word].wrapping_add(self.frame[from + word]);
+        }
+        let words = self.layout.histogram_words;
+        let [from, to] = [slot, into].map(|slot| slot.index as usize * words);
+        for word in HISTOGRAM_BUFFER_HEADER..words {
+            let sum = self.histograms[to + word].wrapping_add(self.histograms[from + word]);
+            self.histograms[to + word] = sum;
+        }
+        self.changed[into.index as usize] = true;
+        self.remove(slot);
     }
 
     /// Subtracts from a gauge, at most what it has.

@@ -94,6 +94,7 @@ fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
         // A few packets are bulk.
         servers: None,
         samples: flowmgr::SeriesShare::NONE,
+        measured: Default::default(),
         behaviour: Some(flowmgr::Bounds {
             bulk_bytes: 500,
             small_bytes: 300,

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use cring::K_MAX;
 use flowmgr::{BUCKETS_MAX, Bounds, CLOSED_TIMEOUT_S, MAX_FLOWS_MAX, SERVERS_MAX};
+use measure::{Feature, Features};
 
 use crate::kind::{Kind, integer, seconds_in};
+use crate::nearest;
 use crate::origin::Origin;
 use crate::section;
 use crate::setting::Setting;
@@ -131,6 +133,42 @@ section! {
     /// how often the file is written, besides at the end
     every: Duration = restart "every_s", integer(1, 86_400), "300",
         "seconds" => Setting::seconds;
+}
+
+section! {
+    /// What is measured of flows.
+    pub struct Measure = One "measure";
+
+    /// whether round trips, responses and what was sent again are measured of each flow
+    /// (docs/measure.md), for records, `fenxi ctl flows` and explain; takes 192 bytes per flow and
+    /// a tenth of the time of packets; off, none of both
+    flows: bool = restart "flows", Kind::Bool, "false", "";
+    /// what is measured: also zero_windows, and rtt_timestamps, spin, dns and sizes, which take 64
+    /// bytes more per flow and look at options or payload
+    features: Vec<Feature> = restart "features", Kind::TextList { least: 1 },
+        "[\"server_handshake\", \"client_handshake\", \"response\", \"rtt\", \"gap\", \"window\", \
+         \"duration\", \"flow_bytes\", \"retransmits\", \"out_of_order\", \"duplicate_acks\"]",
+        "names" => measured;
+}
+
+impl Measure {
+    /// What is measured; nothing while it is off.
+    pub fn in_use(&self) -> Features {
+        let features = self.features.iter().copied().filter(|_| self.flows);
+        features.collect()
+    }
+}
+
+fn measured(setting: &Setting) -> Result<Vec<Feature>, String> {
+    setting.list(|name| {
+        let found = Feature::ALL.into_iter().find(|it| it.name() == name);
+        found.ok_or_else(|| {
+            let known = Feature::ALL.map(Feature::name);
+            let near = nearest(name, known.iter().copied());
+            let near = near.map(|near| format!("; did you mean {near:?}?")).unwrap_or_default();
+            format!("{name:?} is no measured feature; they are {}{near}", known.join(", "))
+        })
+    })
 }
 
 section! {

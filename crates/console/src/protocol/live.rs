@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::DeviceRow;
+use super::{DeviceRow, Measured};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FlowRow {
@@ -35,6 +35,9 @@ pub struct FlowRow {
     /// What the flow does, by its counts; `None`: none yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behaviour: Option<String>,
+    /// What was measured of it, where that is on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Measured>,
     pub packets: u64,
     /// Bytes of these packets at the IP layer.
     pub bytes: u64,

@@ -337,6 +337,7 @@ pub fn flow_config(
         expects_counts: options.effect == Effect::Arrival && config.io.capture != Capture::All,
         behaviour: config.behaviour.in_use(),
         servers: OpenTask::servers(config, tasks),
+        measured: config.measure.in_use(),
     })
 }
 

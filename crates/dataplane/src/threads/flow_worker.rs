@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use cring::{Counter, Label, Source, in_words};
 use crossbeam_utils::Backoff;
 use flowmgr::record::Record;
-use flowmgr::{Counted, Effect, Fate, Given, Gso, Key, LABELS_LOOKED_AT, Packet};
+use flowmgr::{Counted, Effect, Fate, Given, Gso, Key, LABELS_LOOKED_AT, Packet, ServicesChange};
 use packetio::{Burst, FlowCounts, FrameAnswer, Notice, Received, Rx, TxCounts};
 
 use crate::Error;
@@ -65,6 +65,8 @@ pub struct Hooks {
     pub telemetry: Option<Publisher<FlowSnapshot>>,
     /// Copies the memory of servers.
     pub servers: Option<Publisher<Portion>>,
+    /// Brings other services.
+    pub services: Option<SettingsPort<ServicesChange>>,
     /// Shows the flows of the table.
     pub look: Option<LookPort>,
     /// Records what is done to the flow manager.
@@ -229,6 +231,7 @@ impl FlowWorker {
             }
             self.look_at_links();
             self.settle()?;
+            self.publish_services(round == Round::Idle);
             if let Some(settings) = &self.hooks.settings {
                 settings.take(|update| self.processor.take(update));
             }
@@ -355,6 +358,14 @@ impl FlowWorker {
         let settled = self.processor.settle(usize::MAX);
         self.publish();
         settled.map(drop)
+    }
+
+    fn publish_services(&mut self, is_idle: bool) {
+        let Processor { manager, clock, now_us, .. } = &mut self.processor;
+        manager.publish_services(*now_us, clock.ahead_us(), is_idle);
+        if let Some(services) = &self.hooks.services {
+            services.take(|change| manager.change_services(change));
+        }
     }
 
     fn publish(&mut self) {

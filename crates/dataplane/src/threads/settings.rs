@@ -1,8 +1,9 @@
-//! How a running flow worker gets other settings and rules: between two bursts it takes a box,
-//! swaps its contents with what is in use and sends the box back, so that the sender drops what is
-//! old. The worker neither waits nor allocates.
+//! How a running flow worker gets other settings, rules and services: between two bursts it takes
+//! a box, swaps its contents with what is in use and sends the box back, so that the sender drops
+//! what is old. The worker neither waits nor allocates.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use flowmgr::Settings;
@@ -19,15 +20,15 @@ pub struct Update {
 }
 
 /// The worker's end.
-pub struct SettingsPort {
-    incoming: Receiver<Box<Update>>,
-    back: Sender<Box<Update>>,
+pub struct SettingsPort<T = Update> {
+    incoming: Receiver<Box<T>>,
+    back: Sender<Box<T>>,
 }
 
 /// The sender's end.
-pub struct SettingsSender {
-    outgoing: Sender<Box<Update>>,
-    back: Receiver<Box<Update>>,
+pub struct SettingsSender<T = Update> {
+    outgoing: Sender<Box<T>>,
+    back: Receiver<Box<T>>,
 }
 
 /// The worker has ended before it took the update, or the run ends.
@@ -35,7 +36,7 @@ pub struct SettingsSender {
 pub struct WorkerEnded;
 
 /// Both ends.
-pub fn settings() -> (SettingsSender, SettingsPort) {
+pub fn settings<T>() -> (SettingsSender<T>, SettingsPort<T>) {
     let (outgoing, incoming) = bounded(1);
     let (returned, back) = bounded(1);
     let sender = SettingsSender { outgoing, back };
@@ -43,10 +44,10 @@ pub fn settings() -> (SettingsSender, SettingsPort) {
     (sender, port)
 }
 
-impl SettingsPort {
+impl<T> SettingsPort<T> {
     /// Takes an update between two bursts; `apply` leaves in it what was in use. Costs one load if
     /// there is none.
-    pub fn take(&self, apply: impl FnOnce(&mut Update)) {
+    pub fn take(&self, apply: impl FnOnce(&mut T)) {
         if self.incoming.is_empty() {
             return;
         }
@@ -58,12 +59,12 @@ impl SettingsPort {
     }
 }
 
-impl SettingsSender {
+impl<T> SettingsSender<T> {
     /// Sends an update on its way.
     ///
     /// # Errors
     /// The worker has ended.
-    pub fn send(&self, update: Update) -> Result<(), WorkerEnded> {
+    pub fn send(&self, update: T) -> Result<(), WorkerEnded> {
         let sent = self.outgoing.send(Box::new(update));
         sent.map_err(|_| WorkerEnded)
     }
@@ -77,5 +78,13 @@ impl SettingsSender {
             recv(self.back) -> taken => taken.map(drop).map_err(|_| WorkerEnded),
             recv(run_ended) -> _ => Err(WorkerEnded),
         }
+    }
+
+    /// The same where a worker that hangs is waited for no longer than `within`.
+    ///
+    /// # Errors
+    /// It has not taken it.
+    pub fn taken_within(&self, within: Duration) -> Result<(), WorkerEnded> {
+        self.back.recv_timeout(within).map(drop).map_err(|_| WorkerEnded)
     }
 }

@@ -29,5 +29,6 @@ pub fn config(max_flows: usize) -> Config {
         behaviour: None,
         servers: None,
         samples: flowmgr::SeriesShare::NONE,
+        measured: Default::default(),
     }
 }

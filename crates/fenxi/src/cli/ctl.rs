@@ -73,6 +73,11 @@ pub enum CtlCommand {
         #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
         top: usize,
     },
+    /// Show what is known of the servers of services, the busiest first
+    Services {
+        /// Show only this service
+        service: Option<String>,
+    },
     /// Set the log level
     Log {
         /// off, error, warn, info, debug or trace, or levels by target

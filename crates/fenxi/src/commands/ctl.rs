@@ -18,8 +18,8 @@ use crate::cli::{CtlArgs, CtlCommand, CtlModelCommand, TopArgs};
 use crate::exit::{Failure, print};
 use crate::figures::{counted, duration, grouped, scaled};
 use crate::protocol::{
-    AskError, Body, Client, Code, DeviceRow, Difference, FlowRow, HostRow, OfferedTask, Reloaded,
-    Request, ThreadRow,
+    AskError, Body, Client, Code, DeviceRow, Difference, EgressRow, FlowRow, HostRow, Measured,
+    OfferedTask, Reloaded, Request, ServiceRow, ThreadRow, milliseconds,
 };
 use config::Sources;
 
@@ -28,6 +28,9 @@ const REPLY_WITHIN: Duration = Duration::from_secs(150);
 
 /// How long a reply may take: a picture of a large table takes a few seconds.
 const SCREEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// Servers of a service in a table; `--json` has all.
+const EGRESSES_SHOWN: usize = 16;
 
 /// Size of the screen that `--once` prints, where the environment does not say it.
 const COLUMNS: usize = 80;
@@ -74,6 +77,7 @@ fn request(command: &CtlCommand) -> Result<Request, Failure> {
         }
         CtlCommand::Explain { flow } => Request::Explain { flow: flow.join(" ") },
         CtlCommand::Hosts { label, top } => Request::Hosts { label: label.clone(), top: *top },
+        CtlCommand::Services { service } => Request::Services { service: service.clone() },
         CtlCommand::Log { level } => Request::Log { level: level.clone() },
         CtlCommand::Reload { confirm_within } => {
             Request::Reload { confirm_within_s: *confirm_within }
@@ -165,7 +169,7 @@ fn page(body: &Body) -> String {
             devices.iter().map(device_row),
         ),
         Body::Flows(flows) => table(
-            "flow|label|conf|by|proto|B/s|pkt/s|age|bytes|packets|from|to|host|does|ended",
+            "flow|label|conf|by|proto|B/s|pkt/s|age|bytes|packets|from|to|host|does|rtt|ended",
             flows.iter().map(flow_row),
         ),
         Body::Metrics(page) => page.clone(),
@@ -177,6 +181,10 @@ fn page(body: &Body) -> String {
         Body::Hosts(hosts) => {
             table("host|label|confidence|flows|last label", hosts.iter().map(host_row))
         }
+        Body::Services(services) => table(
+            "service|egress|in flight|begun|answered|reset|unanswered|in B|out B|p50|p90",
+            services.iter().flat_map(service_rows),
+        ),
         Body::Reloaded(reloaded) => reloaded_page(reloaded),
         Body::PolicyChanged(changed) => policy::changed_line(changed),
         Body::Policy(shown) => policy::page(shown),
@@ -257,6 +265,29 @@ fn thread_row(thread: &ThreadRow, all: &[ThreadRow]) -> Vec<String> {
     ]
 }
 
+/// The busiest egresses of a service, and all others.
+fn service_rows(service: &ServiceRow) -> impl Iterator<Item = Vec<String>> {
+    let is_others = |row: &&EgressRow| row.egress == "others";
+    let own = service.egresses.iter().filter(move |row| !is_others(row));
+    let others = service.egresses.iter().filter(is_others);
+    let time = |us: Option<u64>| or_dash(&us.map(|us| format!("{:.1} ms", us as f64 / 1e3)));
+    own.take(EGRESSES_SHOWN).chain(others).map(move |row| {
+        vec![
+            service.name.clone(),
+            row.egress.clone(),
+            grouped(row.flows_in_flight),
+            grouped(row.flows_begun),
+            grouped(row.flows_answered),
+            grouped(row.flows_reset),
+            grouped(row.syns_unanswered),
+            scaled(row.bytes_in as f64).trim_end().to_owned(),
+            scaled(row.bytes_out as f64).trim_end().to_owned(),
+            time(row.completion_p50_us),
+            time(row.completion_p90_us),
+        ]
+    })
+}
+
 fn device_row(device: &DeviceRow) -> Vec<String> {
     vec![
         device.thread.clone(),
@@ -289,6 +320,7 @@ fn flow_row(flow: &FlowRow) -> Vec<String> {
         flow.dst.clone(),
         or_dash(&flow.host),
         or_dash(&flow.behaviour),
+        or_dash(&flow.measured.as_ref().and_then(Measured::round_trip_us).map(milliseconds)),
         or_dash(&flow.end_reason),
     ]
 }

@@ -235,6 +235,7 @@ fn recorded_outcome(
                 flow.behaviour,
                 flow.servers,
                 flow.samples,
+                flow.measured,
             ) * workers,
             pages: replayed.pages,
         },

@@ -7,6 +7,7 @@ use flowmgr::record::{Decision, FlowName};
 use flowmgr::{Counts, OtherLabel, Standing};
 
 use super::flow_tables::{FlowTables, LiveFlow, Picture, Rate, totals};
+use crate::measured::measured;
 use crate::protocol::{Body, Code, FLOWS_MAX, FlowRow, Reply, TaskLabel};
 use crate::sinks::records::behaviour_name;
 use crate::sinks::{Known, Recent};
@@ -120,6 +121,7 @@ pub fn live_row(flow: &LiveFlow, recent: &Recent, names: &[TaskNames]) -> FlowRo
     FlowRow {
         no_label: no_label(look.standing),
         behaviour: behaviour_name(look.behaviour).map(str::to_owned),
+        measured: look.measured.as_ref().map(measured),
         packets_per_s: flow.rate.packets,
         bytes_per_s: flow.rate.bytes,
         age_s: seconds(flow.now_us.saturating_sub(look.flow.first_us)),
@@ -135,6 +137,7 @@ pub fn ended_row(known: &Known, host: Option<IpAddr>, names: &[TaskNames]) -> Fl
     FlowRow {
         no_label: known.decision.is_none().then(|| "none".to_owned()),
         behaviour: behaviour_name(known.behaviour).map(str::to_owned),
+        measured: known.measured.as_ref().map(measured),
         age_s: lasted_us as f64 / 1e6,
         end_reason: known.ended.map(|reason| reason.name().to_owned()),
         labels: labels(names, |other| {
@@ -184,6 +187,7 @@ fn row(
         no_label: None,
         labels: Vec::new(),
         behaviour: None,
+        measured: None,
         packets,
         bytes,
         packets_per_s: 0.0,

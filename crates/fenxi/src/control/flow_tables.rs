@@ -336,6 +336,7 @@ mod tests {
             midstream: false,
             rule: None,
             behaviour: flowmgr::Behaviour::None,
+            measured: None,
             action: flowmgr::Action::default(),
             is_half_open: false,
             is_closed: false,

@@ -32,6 +32,7 @@ use super::kept::Kept;
 use super::kernel_labels::kernel_labels;
 use crate::exit::Failure;
 use crate::service_unit::DropIn;
+use crate::services;
 use crate::sinks::Sinks;
 use crate::workers::WorkerIo;
 
@@ -269,6 +270,9 @@ pub fn settings(io: &Io, first: Option<FirstPackets>, interface: &str) -> PortSe
     }
 }
 
+/// By flow worker: what copies its memory of servers, where that is kept, and what brings services.
+pub type Memories = (Vec<Publisher<Portion>>, services::Ports);
+
 pub fn worker_io(
     ports: Vec<Vec<Opened>>,
     mirrors: Vec<Box<dyn Tx>>,
@@ -276,12 +280,13 @@ pub fn worker_io(
     run: &Arc<Run>,
     sinks: &Sinks,
     records_series: bool,
-    servers: Vec<Publisher<Portion>>,
+    (servers, services): Memories,
 ) -> Vec<WorkerIo> {
     // A router's packet comes in by one interface and leaves by another. In mode tap each interface
     // has a part of the traffic.
     let is_seen_twice = config.io.mode == IoMode::Mark && config.io.interfaces.len() > 1;
     let (mut mirrors, mut servers) = (mirrors.into_iter(), servers.into_iter());
+    let mut services = services.into_iter();
     let parts = ports.into_iter().enumerate().map(|(number, ports)| {
         let mut enough: Vec<Enough> = ports.iter().filter_map(|it| it.enough.clone()).collect();
         if records_series || config.tasks.len() > 1 {
@@ -305,6 +310,7 @@ pub fn worker_io(
             clock: Clock::live(),
             sinks: with_kernel(sinks.worker_halves(), enough),
             servers: servers.next(),
+            services: services.next(),
         }
     });
     parts.collect()

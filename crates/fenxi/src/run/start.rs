@@ -8,8 +8,6 @@ use config::checked::IoMode;
 use dataplane::pipelines::{FlowOptions, PacketSide, flow_config};
 use dataplane::placement::Cores;
 use dataplane::run::Run;
-use dataplane::servers::Portion;
-use dataplane::snapshot::Publisher;
 use dataplane::state::SharedState;
 use dataplane::swap::Swapper;
 use dataplane::swap::helpers::Helpers;
@@ -18,7 +16,7 @@ use packetio::{KernelEditions, KernelLabels};
 use recording::Recorder;
 use tokio::runtime::Runtime;
 
-use super::ports::{limits, worker_io};
+use super::ports::{Memories, limits, worker_io};
 use super::{RunPlan, pair};
 use crate::control::collector::Collector;
 use crate::control::flow_tables::FlowTables;
@@ -50,8 +48,8 @@ pub struct Opened {
     pub mirrors: Vec<Box<dyn packetio::Tx>>,
     pub sockets: Sockets,
     pub sinks: Arc<Sinks>,
-    /// Copies of the flow workers' memories of servers, where they are kept.
-    pub servers: Vec<Publisher<Portion>>,
+    /// The flow workers' memories of servers and of services.
+    pub memories: Memories,
     /// What records say of recent flows.
     pub recent: RecentFlows,
     /// The rules, which are in force from the first packet on.
@@ -105,7 +103,7 @@ impl Opened {
             &run,
             &self.sinks,
             !options.record_series.is_none(),
-            self.servers,
+            self.memories,
         );
         let start = WorkerStart {
             cores,

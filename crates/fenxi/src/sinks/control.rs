@@ -31,6 +31,7 @@ use crate::learn::SharedHeld;
 use crate::metric::Family;
 use crate::protocol::{Reply, Request, Sums, Written};
 use crate::servers::Memories;
+use crate::services;
 use crate::unix_socket::UnixSocket;
 
 pub struct Start<'a> {
@@ -49,6 +50,8 @@ pub struct Start<'a> {
     pub held: &'a SharedHeld,
     /// The workers' memories of servers, where they are kept.
     pub servers: &'a Memories,
+    /// The services of the run, until their sink has started.
+    pub services: &'a services::Opened,
     /// Flow records carry the series.
     pub record_series: bool,
     /// The recent flows for the control plane; `None`: the run has none.

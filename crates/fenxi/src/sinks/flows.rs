@@ -12,6 +12,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use dataplane::sink::Sink;
 use flowmgr::record::{Decision, EndReason, FlowName, Record, SeriesRecord};
 use flowmgr::{Behaviour, Counts, TaskId, Wanted};
+use measure::Told;
 
 use super::{SinkControl, SinkKind, Start};
 use crate::exit::Failure;
@@ -107,6 +108,7 @@ pub struct Known {
     /// Only one side has taken part.
     pub is_half_open: bool,
     pub behaviour: Behaviour,
+    pub measured: Option<Told>,
     /// Why it ended; `None`: it goes on, as far as is known.
     pub ended: Option<EndReason>,
     pub series: Option<Box<SeriesRecord>>,
@@ -192,6 +194,7 @@ impl Recent {
             midstream: false,
             is_half_open: false,
             behaviour: Behaviour::None,
+            measured: None,
             ended: None,
             series: None,
         });
@@ -214,6 +217,7 @@ impl Recent {
                 known.midstream = flow.midstream;
                 known.is_half_open = flow.is_half_open;
                 known.behaviour = flow.behaviour;
+                known.measured = flow.measured;
                 known.ended = is_final.then_some(flow.reason);
                 known.series = flow.series.or(known.series.take());
                 let (flow_id, has_room) = (flow.flow.flow_id, self.reported.len() < REPORTED);
@@ -288,6 +292,7 @@ mod tests {
             series: None,
             rule: None,
             behaviour: flowmgr::Behaviour::None,
+            measured: None,
         })
     }
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use config::checked::{DEFAULT_TASK, Task};
+use console::protocol::Measured;
 use dataplane::tasks::TaskNames;
 use flowmgr::record::{DecidedBy, Decision, FlowName, FlowRecord, LabelRecord, Record};
 use flowmgr::{Behaviour, TaskId};
@@ -22,6 +23,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use sha1::{Digest, Sha1};
 
+use crate::measured::measured;
 use crate::rules::number_by_order;
 use crate::sinks::hosts::HostRecord;
 
@@ -148,6 +150,8 @@ enum Line<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         behaviour: Option<&'static str>,
         #[serde(skip_serializing_if = "Option::is_none")]
+        measured: Option<Measured>,
+        #[serde(skip_serializing_if = "Option::is_none")]
         rule: Option<u64>,
         #[serde(skip_serializing_if = "Option::is_none")]
         rule_name: Option<&'a str>,
@@ -216,6 +220,7 @@ fn flow_line<'a>(
         bytes_rev: record.counts.bytes[1],
         end_reason: record.reason.name(),
         behaviour: behaviour_name(record.behaviour),
+        measured: record.measured.as_ref().map(measured),
         rule: rule.map(|(order, _)| number_by_order(order)),
         rule_name: rule.and_then(|(_, name)| name),
         labelled: labelled(record.decisions[0].as_ref(), names.task(TaskId::FIRST)),
@@ -384,6 +389,7 @@ mod tests {
             series: None,
             rule: None,
             behaviour: flowmgr::Behaviour::None,
+            measured: None,
         });
         let mut line = Vec::new();
         write_line(&record, &Names::default(), &mut line);
@@ -453,6 +459,7 @@ mod tests {
             series: None,
             rule: None,
             behaviour: flowmgr::Behaviour::None,
+            measured: None,
         });
         let json = written(&flow, &names);
         assert_eq!((&json["task"], &json["label"]), (&"protocol".into(), &"TLS".into()));

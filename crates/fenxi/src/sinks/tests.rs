@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::net::UnixDatagram;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use config::Sources;
@@ -108,6 +109,7 @@ fn another_sink_needs_its_file_and_a_place_in_the_list() {
             learn_socket: None,
             held: &SharedHeld::default(),
             servers: &Memories::default(),
+            services: &Mutex::default(),
             record_series: false,
             recent: None,
             marks_by_kernel: None,

@@ -45,6 +45,10 @@ impl<P: Part> Walk<P> {
             let direction = self.flows.entries.hot(index).direction(from_low);
             let (packets, bytes) = (new.packets[end], new.bytes[end]);
             self.count_sum(index, direction, packets, bytes);
+            if let Some(services) = self.services.as_mut().filter(|_| packets > 0) {
+                let key = self.flows.entries.hot(index).key();
+                services.packets(index, (&key, from_low), direction, packets, bytes);
+            }
         }
         let (packets, bytes) = (new.packets.iter().sum(), new.bytes.iter().sum());
         self.flows.counters.flow_bytes += bytes;

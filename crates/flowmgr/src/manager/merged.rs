@@ -83,7 +83,10 @@ impl<P: Part> Walk<P> {
         let frame = &data[packet.at..packet.at + packet.captured as usize];
         let Some(segments) = Segments::new(packet.gso, frame, headers) else {
             self.flows.counters.merged.unknown += 1;
-            return self.walk_alone(packet, headers, staged, now_ns, data, fates);
+            let (packets, staged) = (slice::from_ref(packet), slice::from_ref(staged));
+            // It was counted when it came.
+            self.flows.position -= 1;
+            return self.walk(packets, staged, now_ns, data, fates);
         };
         let merged = &mut self.flows.counters.merged;
         merged.packets += 1;
@@ -115,9 +118,15 @@ impl<P: Part> Walk<P> {
         }
         let segment = segments.headers(headers, last);
         self.walk_alone(packet, &segment, staged, now_ns, data, fates);
+        if let Some(index) = self.measured.as_ref().and_then(|_| self.entry_of(headers, staged)) {
+            let direction = self.flows.entries.hot(index).direction(headers.from_low);
+            if let Some(measured) = &mut self.measured {
+                measured.packet(index, direction, (headers, Some(&segments)), packet, data);
+            }
+        }
     }
 
-    /// One packet with these headers, as if it had come by itself.
+    /// One segment with these headers, as if it had come by itself.
     fn walk_alone(
         &mut self,
         packet: &Packet,
@@ -130,7 +139,9 @@ impl<P: Part> Walk<P> {
         let staged = Staged { headers: Ok(*headers), ..*staged };
         // It was counted when it came.
         self.flows.position -= 1;
+        self.is_segment = true;
         self.walk(slice::from_ref(packet), &[staged], now_ns, data, fates);
+        self.is_segment = false;
     }
 
     /// Counts `packets` more that are identical to the one just walked.
@@ -153,6 +164,9 @@ impl<P: Part> Walk<P> {
         let time_us = self.flows.entries.hot(index).last_us;
         let seen = Seen { headers, time_us, direction, packets };
         self.more.packet(index, &seen);
+        if let Some(services) = &mut self.services {
+            services.packets(index, (&headers.key, headers.from_low), direction, many, bytes);
+        }
         if verdict != Verdict::Labelled {
             return;
         }

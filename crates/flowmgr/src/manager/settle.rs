@@ -4,6 +4,7 @@
 mod ending;
 
 use cring::{Feature, TASKS_MAX};
+use measure::Told;
 
 use super::walk::{Walk, each_part};
 use crate::config::Effect;
@@ -258,12 +259,14 @@ impl<P: Part> Settling<'_, P> {
         };
         flows.confirm(flow.index, decisions[0], report.in_effect, labelled);
         flows.counters.flows_ended[EndReason::Active as usize] += 1;
+        let measured = flows.outbox.measured.pop_front();
         if self.out.is_some() {
             let mut record = FlowRecord {
                 last_us: report.last_us,
                 counts: report.counts,
                 behaviour: report.behaviour,
                 decisions,
+                measured,
                 ..self.flow_record(flow.index, EndReason::Active)
             };
             if let Some(series) = &mut record.series {
@@ -294,7 +297,15 @@ impl<P: Part> Settling<'_, P> {
             series: has_series.then(|| self.series_record(index)),
             rule: self.walk.rules.rule_of(index),
             behaviour: self.last_behaviour(index),
+            measured: self.told(index),
         }
+    }
+
+    /// What was measured of a flow up to now.
+    fn told(&self, index: u32) -> Option<Told> {
+        let entries = &self.walk.flows.entries;
+        let measured = self.walk.measured.as_ref();
+        measured.map(|it| it.told(entries, index, &entries.counts(index)))
     }
 
     fn series_record(&self, index: u32) -> Box<SeriesRecord> {

@@ -51,13 +51,15 @@ impl Staging {
         gso != 0
     }
 
-    /// Stage two: prefetches the entry that each packet most likely needs.
+    /// Stage two: prefetches the entry that each packet most likely needs, and what else is kept of
+    /// the flow.
     #[inline]
-    pub fn prefetch_entries(&mut self, flows: &Flows) {
+    pub fn prefetch_entries(&mut self, flows: &Flows, prefetch_more: impl Fn(u32)) {
         for staged in self.staged.iter_mut().filter(|staged| staged.headers.is_ok()) {
             if let Some((slot, index)) = flows.table.guess(staged.hash) {
                 staged.guess = Some(slot);
                 flows.entries.prefetch(index);
+                prefetch_more(index);
             }
         }
     }

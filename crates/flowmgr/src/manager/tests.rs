@@ -15,6 +15,7 @@ mod ports_first;
 mod rules;
 mod samples;
 mod servers;
+mod services;
 mod settings;
 mod tasks;
 mod truths;
@@ -70,6 +71,7 @@ fn config() -> Config {
         behaviour: None,
         servers: None,
         samples: crate::SeriesShare::NONE,
+        measured: Default::default(),
     }
 }
 

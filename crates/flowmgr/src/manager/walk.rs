@@ -16,14 +16,17 @@ use crate::entry::STATE_EMITTED;
 use crate::flows::Flows;
 use crate::kernel_counts::CountedSoFar;
 use crate::labels::Labels;
+use crate::measured::Measured;
 use crate::outbox::Report;
 use crate::outbox::SPARE_ENTRIES;
 use crate::part::{First, Part, Seen};
+use crate::record::EndReason;
 use crate::rules::Rules;
 use crate::series::{SeriesPart, SeriesStore};
+use crate::services::{Ended, Services};
 use crate::tasks::Tasks;
 use crate::verdict::Verdict;
-use crate::wire::{Headers, TCP, TCP_ACK, TCP_SYN};
+use crate::wire::{Headers, TCP, TCP_ACK, TCP_RST, TCP_SYN};
 
 /// The list of parts: each of them is called in turn.
 macro_rules! each_part {
@@ -34,6 +37,8 @@ macro_rules! each_part {
         $walk.counted.$call($($argument),*);
         $walk.behaviours.$call($($argument),*);
         $walk.flows.servers.$call($($argument),*);
+        $walk.measured.$call($($argument),*);
+        $walk.services.$call($($argument),*);
         $walk.more.$call($($argument),*);
     };
 }
@@ -49,6 +54,12 @@ pub(super) struct Walk<P> {
     pub counted: Option<CountedSoFar>,
     /// What flows do, unless that is off.
     pub behaviours: Option<Behaviours>,
+    /// What is measured of flows, unless that is nothing.
+    pub measured: Option<Measured>,
+    /// What is walked is a segment of a merged packet, which is measured as a whole.
+    pub is_segment: bool,
+    /// The services that flows belong to; `None` where there are none.
+    pub services: Option<Services>,
     /// Further parts.
     pub more: P,
     pub arrivals: Arrivals,
@@ -84,6 +95,9 @@ impl<P: Part> Walk<P> {
             rules: Rules::default(),
             counted: counted.transpose()?,
             behaviours: behaviours.transpose()?,
+            measured: Measured::new(config.measured, entries)?,
+            is_segment: false,
+            services: None,
             more,
             arrivals: Arrivals::new(),
             port: 0,
@@ -106,7 +120,10 @@ impl<P: Part> Walk<P> {
             self.rules.begin_asking(&mut self.flows, packets.len());
         }
         let has_merged = self.staging.parse_and_hash(&mut self.flows, data, packets);
-        self.staging.prefetch_entries(&self.flows);
+        match (&self.measured, &self.services) {
+            (None, None) => self.staging.prefetch_entries(&self.flows, |_| {}),
+            _ => self.prefetch_observed(),
+        }
         // Live, the usual packet is of a flow with a label, and needs only its hot line.
         if self.flows.effect != Effect::Arrival {
             self.prefetch_parts();
@@ -117,6 +134,17 @@ impl<P: Part> Walk<P> {
         self.sweep_owed();
         debug_assert!(fates.len() == packets.len() || self.rules.must_stop(&self.flows));
         self.series.publish();
+    }
+
+    /// Stage two, with what is kept beside the entry. Out of line, as is the walk with it: without,
+    /// nothing is in the way.
+    #[inline(never)]
+    fn prefetch_observed(&mut self) {
+        let Walk { staging, flows, measured, services, .. } = self;
+        staging.prefetch_entries(flows, |index| {
+            measured.iter().for_each(|it| it.prefetch_hot(index));
+            services.prefetch(index);
+        });
     }
 
     /// By packet time: prefetches all that is kept of the packets' flows, and of those that begin.
@@ -169,15 +197,34 @@ impl<P: Part> Walk<P> {
         data: &mut [u8],
         fates: &mut Vec<Fate>,
     ) {
-        match self.rules.is_on() {
-            true => self.walk_by::<true>(packets, staged, now_ns, data, fates),
-            false => self.walk_by::<false>(packets, staged, now_ns, data, fates),
+        match (&self.measured, &self.services) {
+            (None, None) => match self.rules.is_on() {
+                true => self.walk_by::<true, false>(packets, staged, now_ns, data, fates),
+                false => self.walk_by::<false, false>(packets, staged, now_ns, data, fates),
+            },
+            _ => self.walk_observed(packets, staged, now_ns, data, fates),
         }
     }
 
-    /// The same, compiled with rules and without, so that they cost nothing where there are none.
     #[inline(never)]
-    fn walk_by<const RULES: bool>(
+    fn walk_observed(
+        &mut self,
+        packets: &[Packet],
+        staged: &[Staged],
+        now_ns: u64,
+        data: &mut [u8],
+        fates: &mut Vec<Fate>,
+    ) {
+        match self.rules.is_on() {
+            true => self.walk_by::<true, true>(packets, staged, now_ns, data, fates),
+            false => self.walk_by::<false, true>(packets, staged, now_ns, data, fates),
+        }
+    }
+
+    /// The same, compiled with rules and without, and with and without what observes packets, so
+    /// that they cost nothing where there are none.
+    #[inline(never)]
+    fn walk_by<const RULES: bool, const OBSERVED: bool>(
         &mut self,
         packets: &[Packet],
         staged: &[Staged],
@@ -190,7 +237,7 @@ impl<P: Part> Walk<P> {
             let fate = match staged.headers {
                 Ok(ref headers) => {
                     let at = fates.len();
-                    self.process::<RULES>(at, packet, (headers, staged), now_ns, data)
+                    self.process::<RULES, OBSERVED>(at, packet, (headers, staged), now_ns, data)
                 }
                 Err(verdict) => Fate::without_flow(verdict),
             };
@@ -203,8 +250,8 @@ impl<P: Part> Walk<P> {
     }
 
     /// Stage three: one packet of a flow, the one of this number in the burst.
-    #[inline(always)] // as are the other parts of the walk: both forms of `walk_by` have their own
-    fn process<const RULES: bool>(
+    #[inline(always)] // as are the other parts of the walk: each form of `walk_by` has its own
+    fn process<const RULES: bool, const OBSERVED: bool>(
         &mut self,
         at: usize,
         packet: &Packet,
@@ -260,8 +307,52 @@ impl<P: Part> Walk<P> {
         }
         let seen = Seen { headers, time_us: packet.time_us, direction, packets: 1 };
         self.more.packet(index, &seen);
-        self.flows.close_by(staged.hash, index, direction, headers.tcp_flags);
+        if OBSERVED
+            && !self.is_segment
+            && let Some(measured) = &mut self.measured
+        {
+            measured.packet(index, direction, (headers, None), packet, data);
+        }
+        let closes = self.flows.close_by(staged.hash, index, direction, headers.tcp_flags);
+        if OBSERVED {
+            self.tell_service(index, direction, headers, packet.time_us, closes);
+        }
         fate
+    }
+
+    /// Tells the flow's service, if it has one, of a packet, and whether that closes the flow.
+    #[inline(always)]
+    fn tell_service(
+        &mut self,
+        index: u32,
+        direction: usize,
+        headers: &Headers,
+        time_us: i64,
+        closes: bool,
+    ) {
+        let Some(services) = &mut self.services else { return };
+        let from = (&headers.key, headers.from_low);
+        services.packets(index, from, direction, 1, headers.length.into());
+        if closes {
+            let reason = match headers.tcp_flags & TCP_RST {
+                0 => EndReason::Fin,
+                _ => EndReason::Rst,
+            };
+            self.end_for_service(index, reason, time_us);
+        }
+    }
+
+    /// Tells the flow's service, if it has one and was not told yet, that the flow has ended.
+    #[inline(never)]
+    pub fn end_for_service(&mut self, index: u32, reason: EndReason, time_us: i64) {
+        let Some(services) = self.services.as_mut().filter(|it| it.has_open(index)) else {
+            return;
+        };
+        let entries = &self.flows.entries;
+        let measured = self.measured.as_ref();
+        let told = measured.map(|it| it.told(entries, index, &entries.counts(index)));
+        let lasted_us = entries.hot(index).last_us.saturating_sub(entries.cold(index).first_us);
+        services.end(index, Ended { reason, lasted_us, time_us, told });
     }
 
     /// The flow's entry, and whether the flow is half-open; notes the access. Begins a flow
@@ -332,6 +423,10 @@ impl<P: Part> Walk<P> {
             last_us,
             series_seen: self.series.store.seen_by_unit(index),
         };
+        if let Some(measured) = &self.measured {
+            let told = measured.told(&self.flows.entries, index, &report.counts);
+            self.flows.outbox.measured.push_back(told);
+        }
         each_part!(self, report(index, &report.counts));
         let cold = self.flows.entries.cold_mut(index);
         (cold.reported_us, cold.bytes_before, cold.packets_before) = (flow_us, 0, 0);

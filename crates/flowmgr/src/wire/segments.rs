@@ -123,6 +123,11 @@ impl Segments {
         Headers { length: self.length(number), tcp_flags: headers.tcp_flags & !cleared, ..*headers }
     }
 
+    /// Bytes of payload of all but the last.
+    pub(crate) fn size(&self) -> u32 {
+        self.size
+    }
+
     /// Bytes at the IP layer of segment `number`.
     pub fn length(&self, number: u32) -> u32 {
         let payload = if number + 1 < self.count { self.size } else { self.last };

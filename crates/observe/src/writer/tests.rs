@@ -74,6 +74,31 @@ fn what_a_removed_egress_still_measures_is_dropped() {
 }
 
 #[test]
+fn an_egress_that_goes_leaves_its_sums_to_another() {
+    let mut writer = writer(3);
+    let [flows, in_flight] = ["flows", "in_flight"].map(|name| writer.value(name).unwrap());
+    let gap = writer.measure("gap").unwrap();
+    let [one, two] = [1, 2].map(|last| writer.insert(&server(last)).unwrap());
+    assert!(writer.add_all(one, &[(flows, 3), (in_flight, 2)]));
+    assert!(writer.add_all(two, &[(flows, 4), (in_flight, 1)]));
+    for (slot, value) in [(one, 5), (two, 5), (two, 100)] {
+        writer.sample(slot, gap, 1, value);
+    }
+    writer.fold(two, two);
+    writer.fold(two, one);
+    assert_eq!((writer.get(one, flows), writer.get(one, in_flight)), (Some(7), Some(3)));
+    assert_eq!((writer.get(two, flows), writer.lookup(&server(2))), (None, None));
+    assert!(!writer.add_all(two, &[(flows, 1)]));
+    writer.publish_all(1);
+    let reader = crate::Reader::of(&writer).unwrap();
+    let field = reader.field("gap", Kind::Histogram).unwrap();
+    let (sum, counts) = (110, [2, 1]);
+    let histograms = reader.histograms(one).unwrap();
+    let found = histograms.histogram(field).unwrap();
+    assert_eq!((found.0, [found.1[2], found.1[6]]), (sum, counts));
+}
+
+#[test]
 fn a_gauge_does_not_fall_below_zero() {
     let mut writer = writer(1);
     let gauge = writer.value("in_flight").unwrap();

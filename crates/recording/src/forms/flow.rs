@@ -41,6 +41,9 @@ pub struct FlowConfigForm {
     #[serde(with = "behaviour")]
     behaviour: Option<Bounds>,
     servers: Option<usize>,
+    // Records are not replayed.
+    #[serde(skip)]
+    measured: measure::Features,
 }
 
 /// Only live runs are recorded.

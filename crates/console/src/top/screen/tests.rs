@@ -34,6 +34,7 @@ fn flow(flow_id: u64) -> FlowRow {
         bytes_per_s: 1e6 - flow_id as f64,
         age_s: flow_id as f64,
         idle_s: 0.0,
+        measured: None,
         behaviour: flow_id.is_multiple_of(3).then(|| "interactive".to_owned()),
         end_reason: None,
     }

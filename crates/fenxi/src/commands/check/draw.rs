@@ -36,7 +36,9 @@ pub fn page(
     let series: Vec<_> = bundles.iter().map(task_config).collect();
     let (bounds, servers) = (config.behaviour.in_use(), servers(config, bundles));
     let (flow, samples) = (&config.flow, config.learn.samples());
-    let bytes = table_bytes(flow.max_flows, flow.buckets, &series, bounds, servers, samples);
+    let (max_flows, buckets) = (flow.max_flows, flow.buckets);
+    let measured = config.measure.in_use();
+    let bytes = table_bytes(max_flows, buckets, &series, bounds, servers, samples, measured);
     let pipeline = draw(config, (bundle, bytes), map, &model, is_deep);
     let first = effects(config, map, "");
     pipeline

@@ -248,6 +248,7 @@ fn flow_config(bundle: &Bundle) -> Config {
         behaviour: None,
         servers: None,
         samples: flowmgr::SeriesShare::NONE,
+        measured: Default::default(),
     }
 }
 

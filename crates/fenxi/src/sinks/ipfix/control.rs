@@ -172,6 +172,7 @@ impl Sink for FlowSender {
                 series: None,
                 rule: flow.rule,
                 behaviour: flow.behaviour,
+                measured: None,
             }));
         }
     }

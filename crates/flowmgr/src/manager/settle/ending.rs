@@ -32,6 +32,7 @@ impl<P: Part> Settling<'_, P> {
             behaviours.end_flow(&mut self.walk.flows, index);
             self.walk.ask_for_changes(false);
         }
+        self.walk.end_for_service(index, reason, at_us);
         each_part!(self.walk, end(index, &counts));
     }
 

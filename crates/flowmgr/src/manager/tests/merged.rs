@@ -27,14 +27,15 @@ struct Send {
     flags: u8,
     /// 32-bit words of TCP options.
     options: u8,
+    seq: u32,
     payload: u16,
     gso_size: u16,
     time_us: i64,
 }
 
 impl Send {
-    /// A frame with `payload` bytes of payload.
-    fn frame(&self, payload: usize, flags: u8) -> Vec<u8> {
+    /// A frame with `payload` bytes of payload, behind `before` bytes.
+    fn frame(&self, before: usize, payload: usize, flags: u8) -> Vec<u8> {
         let transport = match self.is_udp {
             true => {
                 let length = (8 + payload) as u16;
@@ -42,7 +43,9 @@ impl Send {
             }
             false => {
                 let offset = (5 + self.options) << 4;
-                let mut header = vec![0, 80, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, offset, flags];
+                let seq = self.seq.wrapping_add(before as u32).to_be_bytes();
+                let ports = [0, 80, 0, 80];
+                let mut header = [&ports[..], &seq, &[0, 0, 0, 0, offset, flags]].concat();
                 header.resize(20 + 4 * usize::from(self.options), 0);
                 header
             }
@@ -96,7 +99,7 @@ impl Send {
     }
 
     fn merged(&self) -> (Vec<u8>, Gso) {
-        (self.frame(self.payload.into(), self.flags), self.gso())
+        (self.frame(0, self.payload.into(), self.flags), self.gso())
     }
 
     /// As TSO, or UDP segmentation, sends it.
@@ -111,7 +114,7 @@ impl Send {
             if at + 1 < parts.len() {
                 flags &= !(0x08 | TCP_FIN);
             }
-            (self.frame(part.len(), flags), Gso::NONE)
+            (self.frame(at * usize::from(self.gso_size), part.len(), flags), Gso::NONE)
         };
         parts.iter().enumerate().map(segment).collect()
     }
@@ -135,9 +138,23 @@ fn send() -> impl Strategy<Value = Send> {
     ];
     let step_us = prop_oneof![4 => 0i64..1000, 1 => 0..40 * SECOND_US];
     let bools = (any::<bool>(), any::<bool>());
-    (ip, bools, (0u8..2, 0u8..2), flags, 0u8..=10, sizes, step_us).prop_map(
-        |(ip, (is_udp, is_tagged), (from, to), flags, options, (payload, gso_size), time_us)| {
-            Send { ip, is_udp, is_tagged, from, to, flags, options, payload, gso_size, time_us }
+    (ip, bools, (0u8..2, 0u8..2), flags, (0u8..=10, 0u32..3), sizes, step_us).prop_map(
+        |(ip, (is_udp, is_tagged), (from, to), flags, (options, seq), sizes, time_us)| {
+            let (payload, gso_size) = sizes;
+            let seq = seq * u32::from(payload);
+            Send {
+                ip,
+                is_udp,
+                is_tagged,
+                from,
+                to,
+                flags,
+                options,
+                seq,
+                payload,
+                gso_size,
+                time_us,
+            }
         },
     )
 }
@@ -207,7 +224,8 @@ impl Bench {
 }
 
 proptest! {
-    /// Counts, verdicts, series, labels and ends are the same as for the packets on the wire.
+    /// A merged packet has the counts, verdict, series, label, end and measurements of the packets
+    /// on the wire.
     #[test]
     fn a_merged_packet_is_its_segments(
         mut sends in prop::collection::vec(send(), 1..12),
@@ -247,6 +265,7 @@ proptest! {
                 false => crate::SeriesShare::NONE,
             },
             settings: Settings { active_timeout_s, ..config().settings },
+            measured: measure::Features::ALL,
             ..config()
         };
         let (whole, segments) = outcome(&config, &sends, |send| vec![send.merged()]);
@@ -266,6 +285,7 @@ const SEND: Send = Send {
     to: 2,
     flags: TCP_ACK,
     options: 3,
+    seq: 0,
     payload: 40_000,
     gso_size: 1000,
     time_us: 0,
@@ -327,7 +347,7 @@ fn segments_that_nobody_told_count_as_one_packet() {
     fragment[21] = 9;
     let syn = Send { flags: TCP_SYN, ..SEND }.merged().0;
     let udp = Send { is_udp: true, ..SEND }.merged().0;
-    let empty = SEND.frame(0, TCP_ACK);
+    let empty = SEND.frame(0, 0, TCP_ACK);
     for (frame, gso) in [
         (merged.clone(), Gso::UNKNOWN),
         (merged.clone(), Gso::tcp(u16::MAX)),
@@ -349,7 +369,7 @@ fn segments_of_tunnels_repeat_the_headers_of_both() {
     let inner = SEND.merged().0;
     for (port, header) in [(4789u16, 8), (8472, 8), (6081, 16)] {
         let outer = Send { is_udp: true, ..SEND };
-        let mut frame = outer.frame(header + inner.len(), 0);
+        let mut frame = outer.frame(0, header + inner.len(), 0);
         frame[36..38].copy_from_slice(&port.to_be_bytes());
         let at = 42;
         frame[at..].fill(0);
