@@ -58,6 +58,9 @@ struct Change {
     places: Vec<(usize, Option<Place>)>,
 }
 
+/// A place that changes, and what each worker gets for it.
+type Changed = (usize, Option<Place>, Vec<Option<Box<Service>>>);
+
 /// Creates the memory of the services, and gives them to the flow managers.
 ///
 /// # Errors
