@@ -35,4 +35,5 @@ mod tap;
 mod tasks;
 mod told;
 pub mod traffic;
+mod weights;
 mod zones;

@@ -43,6 +43,7 @@ mod summary;
 mod supervise;
 mod unix_socket;
 mod version;
+mod weights;
 mod workers;
 
 pub use cli::{is_dash, seconds};

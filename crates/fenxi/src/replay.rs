@@ -240,6 +240,7 @@ fn open_sinks(
         records: args.output.flows.as_deref(),
         record_socket: None,
         learn_socket: learn_socket.as_ref(),
+        weight_sockets: &[],
         held: &SharedHeld::default(),
         servers: &Memories::default(),
         services: &Mutex::default(),

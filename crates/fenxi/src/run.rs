@@ -49,6 +49,7 @@ use crate::servers;
 use crate::services;
 use crate::sinks::{self, RecentFlows, SharedHosts, Sinks, broadcast};
 use crate::supervise;
+use crate::weights;
 use start::{Opened, Started};
 
 #[derive(Clone, Copy)]
@@ -142,6 +143,7 @@ fn open(
     let sockets = Sockets::bind(&config.control)?;
     let record_socket = broadcast::bind("records.socket", config.records.socket.as_deref())?;
     let learn_socket = broadcast::bind("learn.socket", config.learn.socket.as_deref())?;
+    let weight_sockets = weights::bind(config)?;
     let held = SharedHeld::default();
     let key = Key::of(config)?;
     let is_recorded = plan.args.record.is_some();
@@ -161,6 +163,7 @@ fn open(
         records: plan.records(),
         record_socket: record_socket.as_ref(),
         learn_socket: learn_socket.as_ref(),
+        weight_sockets: &weight_sockets,
         held: &held,
         servers: &memories,
         services: &observed,

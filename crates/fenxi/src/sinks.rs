@@ -59,6 +59,7 @@ pub static KINDS: &[&dyn SinkKind] = &[
     &crate::learn::Learning,
     &crate::servers::Kept,
     &crate::services::Observing,
+    &crate::weights::WeightedServers,
 ];
 
 /// The sections of the configuration that belong to sinks.

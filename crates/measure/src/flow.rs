@@ -143,7 +143,7 @@ impl Flow {
     }
 
     /// Follows a segment of TCP that a side sent. `tcp` begins with its header, of which 20 bytes
-    /// are there; for `flags`, `payload` and `size` see [`Segment`].
+    /// are there; for `flags`, `payload` and `size` see [`crate::Segment`].
     // Only what is unusual makes a `Segment`: the usual packet's numbers stay in registers.
     #[inline(always)]
     pub fn segment(

@@ -2,7 +2,7 @@
 //!
 //! [`Actions`] creates the memory, gives it to one program with [`hand_out`](crate::hand_out), and
 //! reads it without trusting any of it. To change the owner, create it anew: what the last owner
-//! still writes goes nowhere.
+//! still writes goes nowhere. The owner needs no other file, since the memory lists its egresses.
 //!
 //! # Layout
 //!
@@ -13,11 +13,12 @@
 //! | 0 | 0 | magic | `FENXIACT` |
 //! | 8 | 1 | version | 1 |
 //! | 16 | 2 | words | of the whole file |
-//! | 24 | 3 | egresses | slots, as in the service's file |
-//! | 32 | 4 | epoch | of the service's file |
+//! | 24 | 3 | egresses | slots |
+//! | 32 | 4 | epoch | ns, when the memory was created |
 //! | 64 | 8 | published | count of publications; the owner changes it |
 //! | 128 | 16 | heartbeat | anything; the owner changes it more often than every 0.8 s |
 //! | 192 | 24 | buffers | 3, each of 8 + 2 × egresses words |
+//! | behind | | directory | 4 words per slot: incarnation, then the egress as in a service's row |
 //!
 //! A buffer has the deadline in word 0 and from word 8 on two words per slot: the incarnation of
 //! the egress that is meant (0: none) and the weight, the bits of an f64. It is published and
@@ -28,7 +29,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, SealFlags, fchmod};
 
-use crate::egress::Slot;
+use crate::egress::{Egress, Slot};
 use crate::error::Error;
 use crate::layout::EGRESSES_MAX;
 use crate::memory::{Memory, create, map_read_only, map_writable, seals};
@@ -42,6 +43,8 @@ const HEARTBEAT: usize = 16;
 const BUFFER: usize = 24;
 /// Words of a buffer before the first slot's.
 const BUFFER_HEADER: usize = 8;
+/// Words of the directory per slot.
+const ENTRY: usize = 4;
 
 /// An owner whose heartbeat stays for longer is dead, ns. With a look every 100 ms, static weights
 /// apply again within 1 s.
@@ -87,12 +90,16 @@ fn buffer_words(egresses: usize) -> usize {
     BUFFER_HEADER + 2 * egresses
 }
 
+fn directory(egresses: usize) -> usize {
+    BUFFER + BUFFERS * buffer_words(egresses)
+}
+
 fn words(egresses: usize) -> usize {
-    (BUFFER + BUFFERS * buffer_words(egresses)).next_multiple_of(512)
+    (directory(egresses) + ENTRY * egresses).next_multiple_of(512)
 }
 
 fn publication(memory: &Memory, egresses: usize) -> Publication<'_> {
-    let buffers = &memory[BUFFER..][..BUFFERS * buffer_words(egresses)];
+    let buffers = &memory[BUFFER..directory(egresses)];
     Publication { count: &memory[PUBLISHED], buffers }
 }
 
@@ -107,24 +114,27 @@ pub struct Actions {
 }
 
 impl Actions {
-    /// Memory for the weights of as many egresses as the service's file has slots.
-    pub fn create(egresses: usize, epoch_ns: u64) -> Result<Self, Error> {
-        check(egresses)?;
-        let file = create("fenxi-actions", words(egresses))?;
+    /// Memory for the weights of these egresses, of which each gets the slot of its place, with
+    /// incarnation 1.
+    pub fn create(egresses: &[Egress], epoch_ns: u64) -> Result<Self, Error> {
+        check(egresses.len())?;
+        let file = create("fenxi-actions", words(egresses.len()))?;
         // Who is handed the file writes through it; nobody opens it anew.
         fchmod(&file, Mode::RUSR | Mode::WUSR)?;
         seals(&file, SealFlags::empty())?;
         begin(&map_writable(&file)?, egresses, epoch_ns);
         let memory = map_read_only(&file)?;
+        let egresses = egresses.len();
         Ok(Self { memory, file: Some(file), egresses, heartbeat: 0, beat_ns: 0 })
     }
 
     /// Memory of this process, with its writer, for tests.
-    pub fn in_memory(egresses: usize, epoch_ns: u64) -> Result<(Self, ActionsWriter), Error> {
-        check(egresses)?;
-        let memory = Memory::heap(words(egresses));
+    pub fn in_memory(egresses: &[Egress], epoch_ns: u64) -> Result<(Self, ActionsWriter), Error> {
+        check(egresses.len())?;
+        let memory = Memory::heap(words(egresses.len()));
         begin(&memory, egresses, epoch_ns);
         let writer = ActionsWriter::new(memory.clone())?;
+        let egresses = egresses.len();
         Ok((Self { memory, file: None, egresses, heartbeat: 0, beat_ns: 0 }, writer))
     }
 
@@ -183,9 +193,15 @@ fn check(egresses: usize) -> Result<(), Error> {
     is_valid.then_some(()).ok_or(Error::Schema("egresses must be 1 to 4096"))
 }
 
-fn begin(memory: &Memory, egresses: usize, epoch_ns: u64) {
-    let header = [MAGIC, VERSION, words(egresses) as u64, egresses as u64, epoch_ns];
-    for (word, value) in memory.iter().zip(header) {
+fn begin(memory: &Memory, egresses: &[Egress], epoch_ns: u64) {
+    let count = egresses.len();
+    let header = [MAGIC, VERSION, words(count) as u64, count as u64, epoch_ns];
+    let entries = egresses.iter().flat_map(|egress| {
+        let [kind, low, high] = egress.to_words();
+        [1, kind, low, high]
+    });
+    let places = memory[directory(count)..].iter();
+    for (word, value) in memory.iter().zip(header).chain(places.zip(entries)) {
         word.store(value, Ordering::Relaxed);
     }
 }
@@ -239,9 +255,19 @@ impl ActionsWriter {
         Ok(Self { egresses, image: vec![0; buffer_words(egresses)], memory })
     }
 
-    /// The epoch of the service's file that the weights are for.
+    /// When the memory was created.
     pub fn epoch_ns(&self) -> u64 {
         self.memory[4].load(Ordering::Relaxed)
+    }
+
+    /// The egresses that get weights.
+    pub fn egresses(&self) -> impl Iterator<Item = (Slot, Egress)> {
+        let entries = self.memory[directory(self.egresses)..].chunks_exact(ENTRY);
+        (0..).zip(entries).take(self.egresses).map(|(index, entry)| {
+            let word = |at: usize| entry[at].load(Ordering::Relaxed);
+            let slot = Slot { index, incarnation: word(0) as u32 };
+            (slot, Egress::from_words([word(1), word(2), word(3)]))
+        })
     }
 
     /// Sets a weight, which the next [`publish`](Self::publish) makes known. Slots that the service
@@ -270,4 +296,4 @@ impl ActionsWriter {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -20,17 +20,23 @@ pub struct Allowed {
     pub groups: Vec<u32>,
 }
 
+impl Allowed {
+    /// Whether the peer's user or group, as the kernel knows them from the time of connecting, is
+    /// allowed.
+    pub fn admits(&self, socket: impl AsFd) -> io::Result<bool> {
+        let peer = socket_peercred(&socket)?;
+        let user = peer.uid.as_raw();
+        let groups = &self.groups;
+        Ok(user == 0 || self.users.contains(&user) || groups.contains(&peer.gid.as_raw()))
+    }
+}
+
 /// Sends `file` with one byte, without waiting.
 ///
 /// # Errors
-/// `PermissionDenied` if the peer's user and group, as the kernel knows them from the time of
-/// connecting, are not allowed; else what the socket says.
+/// `PermissionDenied` if the peer is not [allowed](Allowed::admits); else what the socket says.
 pub fn hand_out(socket: impl AsFd, file: impl AsFd, allowed: &Allowed) -> io::Result<()> {
-    let peer = socket_peercred(&socket)?;
-    let user = peer.uid.as_raw();
-    let may =
-        user == 0 || allowed.users.contains(&user) || allowed.groups.contains(&peer.gid.as_raw());
-    if !may {
+    if !allowed.admits(&socket)? {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     let files = [file.as_fd()];

@@ -294,10 +294,11 @@ fn hostile_files_are_errors_in_every_language() {
 #[test]
 fn weights_from_python_apply() {
     let scratch = tempfile::tempdir().unwrap();
-    let slots = [Slot { index: 0, incarnation: 1 }, Slot { index: 5, incarnation: 7 }];
+    let egresses: Vec<Egress> = (0..8).map(|n| Egress::server([192, 0, 2, n].into(), 80)).collect();
+    let slots = [0, 5].map(|index| Slot { index, incarnation: 1 });
     for package in [Some(folder("python")), package_with_helper(&scratch)].into_iter().flatten() {
         let Some(reader) = python_reader("weights_from_python_apply", &package) else { return };
-        let mut actions = Actions::create(8, 1).unwrap();
+        let mut actions = Actions::create(&egresses, 1).unwrap();
         let file = actions.file().unwrap().as_raw_fd();
         let mut owner = Command::new(reader.get_program());
         owner.env("PYTHONPATH", package).env("PYTHONDONTWRITEBYTECODE", "1");
@@ -315,7 +316,15 @@ const WEIGHTS: &str = "
 import os, sys
 from fenxi_observe import Actions, Egress
 actions = Actions(os.open(sys.argv[1], os.O_RDWR))
-of = lambda slot, incarnation: Egress(slot, incarnation, 1, 80, bytes(16))
-actions.publish([(of(0, 1), 0.3), (of(5, 7), 1)], valid_s=60)
-actions.publish([(of(0, 1), 0.1), (of(5, 7), 2.5e9)], valid_s=60)
+first, sixth = actions.egresses[0], actions.egresses[5]
+assert str(sixth.address) == '192.0.2.5' and sixth.port == 80, sixth
+actions.publish([(first, 0.3), (sixth, 1)], valid_s=60)
+# The same server in a service's file has another slot.
+elsewhere = Egress(7, 9, sixth.kind, sixth.port, sixth.packed)
+actions.publish([(first, 0.1), (elsewhere, 2.5e9)], valid_s=60)
+try:
+    actions.publish([(Egress(0, 1, 1, 80, bytes(16)), 1.0)])
+    sys.exit(1)
+except KeyError:
+    pass
 ";

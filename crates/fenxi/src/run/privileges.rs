@@ -9,6 +9,7 @@ use tracing::info;
 use super::{RunPlan, ports, sandbox};
 use crate::exit::Failure;
 use crate::sinks;
+use crate::weights;
 
 /// Drops the privileges that are no longer needed, or says that all are kept.
 ///
@@ -28,6 +29,8 @@ pub fn drop_unneeded(plan: &RunPlan<'_>, tasks: &[OpenTask]) -> Result<(), Failu
     let sockets = http.into_iter().chain(config.control.socket.as_deref());
     let sockets = sockets.chain(config.records.socket.as_deref());
     let sockets = sockets.chain(config.learn.socket.as_deref());
+    let of_weights = weights::sockets(config);
+    let sockets = sockets.chain(of_weights.iter().map(PathBuf::as_path));
     let read = plan.sources.file().into_iter();
     let recording = plan.args.record.as_deref();
     if let Some(dir) = recording {

@@ -108,9 +108,6 @@ fn make(folder: &Path) -> io::Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
 }
 
-/// A place's number, its new service if there is one, and what each worker gets for it.
-type Changed = (usize, Option<Place>, Vec<Option<Box<Service>>>);
-
 impl Running {
     fn in_use(&self) -> impl Iterator<Item = &Place> {
         self.places.iter().flatten()

@@ -46,6 +46,8 @@ pub struct Start<'a> {
     pub record_socket: Option<&'a Arc<UnixSocket>>,
     /// The socket on which programs that tune models get samples.
     pub learn_socket: Option<&'a Arc<UnixSocket>>,
+    /// Where programs get memory for weights of servers, in the order of the tables.
+    pub weight_sockets: &'a [Arc<UnixSocket>],
     /// Takes the samples that are held out.
     pub held: &'a SharedHeld,
     /// The workers' memories of servers, where they are kept.

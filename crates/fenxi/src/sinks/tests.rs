@@ -107,6 +107,7 @@ fn another_sink_needs_its_file_and_a_place_in_the_list() {
             records: Some(&file),
             record_socket: None,
             learn_socket: None,
+            weight_sockets: &[],
             held: &SharedHeld::default(),
             servers: &Memories::default(),
             services: &Mutex::default(),

@@ -2,6 +2,10 @@ use super::*;
 
 const SECOND: u64 = 1_000_000_000;
 
+pub(crate) fn egresses(count: u8) -> Vec<Egress> {
+    (0..count).map(|n| Egress::server([192, 0, 2, n].into(), 80)).collect()
+}
+
 fn slot(index: u32, incarnation: u32) -> Slot {
     Slot { index, incarnation }
 }
@@ -15,7 +19,7 @@ struct Both {
 
 impl Both {
     fn new() -> Self {
-        let (actions, owner) = Actions::in_memory(4, 7).unwrap();
+        let (actions, owner) = Actions::in_memory(&egresses(4), 7).unwrap();
         Self { actions, owner, slots: [slot(0, 1), slot(3, 2)], weights: [None; 2] }
     }
 
@@ -35,6 +39,9 @@ impl Both {
 fn weights_come_back_as_they_were_set() {
     let mut both = Both::new();
     assert_eq!(both.owner.epoch_ns(), 7);
+    let listed: Vec<_> = both.owner.egresses().collect();
+    let slots = (0..4).map(|index| slot(index, 1));
+    assert_eq!(listed, slots.zip(egresses(4)).collect::<Vec<_>>());
     for weights in [[1.0, 2.0], [0.0, 1e-300], [0.1, 1e300]] {
         both.publish(weights);
         assert_eq!(both.at(SECOND), Ok(()));
@@ -98,7 +105,7 @@ fn a_weight_for_an_egress_that_is_gone_is_none() {
 
 #[test]
 fn an_owner_may_write_anything_anywhere() {
-    let (mut actions, owner) = Actions::in_memory(3, 7).unwrap();
+    let (mut actions, owner) = Actions::in_memory(&egresses(3), 7).unwrap();
     let slots = [slot(0, 1), slot(1, 1), slot(2, 1)];
     let mut weights = [None; 3];
     let mut random = 1u64;
@@ -118,9 +125,9 @@ fn an_owner_may_write_anything_anywhere() {
 
 #[test]
 fn a_header_that_does_not_fit_is_refused() {
-    let (_, owner) = Actions::in_memory(3, 7).unwrap();
+    let (_, owner) = Actions::in_memory(&egresses(3), 7).unwrap();
     let with = |word: usize, value| {
-        begin(&owner.memory, 3, 7);
+        begin(&owner.memory, &egresses(3), 7);
         owner.memory[word].store(value, Ordering::Relaxed);
         ActionsWriter::new(owner.memory.clone()).err()
     };
@@ -130,5 +137,5 @@ fn a_header_that_does_not_fit_is_refused() {
     for egresses in [0, EGRESSES_MAX as u64 + 1, u64::MAX] {
         assert!(matches!(with(3, egresses), Some(Error::Schema(_))));
     }
-    assert!(Actions::create(0, 1).is_err());
+    assert!(Actions::create(&[], 1).is_err());
 }

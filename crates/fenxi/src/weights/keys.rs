@@ -1,0 +1,165 @@
+//! The tables `[weights.NAME]`, and what their keys mean on this machine.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use config::checked::Named;
+use config::kind::{Kind, float, integer};
+use config::{Config, Keyed, Setting, Settings, stored};
+use netfilter::nft_set::SetName;
+use netfilter::slots::{SLOTS_MAX, Slots};
+use netfilter::writer::StartError;
+
+config::section! {
+    /// A map of servers whose weights a program gives.
+    pub struct Weights = Named "weights", checked by check;
+
+    /// the map of slots, which must exist
+    map: Option<SetName> = restart "map", Kind::Text, "\"ip balance servers\"",
+        "family, table and map" => map;
+    /// the servers with their static weights, which apply while no program gives valid ones
+    servers: Vec<(SocketAddr, f64)> = restart "servers", Kind::Map(&float(0.0, 1e9)),
+        "{}", "address:port = share of new connections" => servers;
+    /// the socket on which one program at a time gets the memory for its weights
+    socket: Option<PathBuf> = restart "socket", Kind::Text, "\"/run/fenxi/web.weights\"", "path"
+        => Setting::socket;
+    /// the user whose programs may give weights, besides root
+    owner: Option<String> = restart "owner", Kind::Text, "\"\"",
+        "name or number, empty = only root" => Setting::word;
+    /// how many slots the map has: what its rule has behind mod
+    slots: usize = restart "slots", integer(1, SLOTS_MAX as i64), "256", "slots";
+}
+
+/// Keys without a default.
+const NEEDED: usize = 3;
+
+fn map(setting: &Setting) -> Result<Option<SetName>, String> {
+    setting.get::<String>()?.parse().map(Some)
+}
+
+fn servers(setting: &Setting) -> Result<Vec<(SocketAddr, f64)>, String> {
+    let servers = setting.rows(|name, weight: f64, _| match name.parse() {
+        Ok(server) => Ok((server, weight)),
+        Err(_) => Err(format!("\"{name}\" is no server; write as in \"10.0.0.1:80\" = 1")),
+    })?;
+    let servers: Vec<(SocketAddr, f64)> = servers.into_iter().collect::<Result<_, _>>()?;
+    if !servers.is_empty() && servers.iter().all(|(_, weight)| *weight == 0.0) {
+        return Err("every weight is 0; give some server more".to_owned());
+    }
+    Ok(servers)
+}
+
+fn check(settings: &Settings, problems: &mut Vec<String>) {
+    let mut maps = BTreeSet::new();
+    for table in settings.tables("weights").filter(|table| !table.refused) {
+        let (origin, name) = (&table.origin, &table.name);
+        for key in &Weights::SECTION.keys[..NEEDED] {
+            let is_empty = |setting: &Setting| {
+                setting.entries.is_empty() && setting.value.as_str().unwrap_or_default().is_empty()
+            };
+            if table.get(key.name()).is_none_or(is_empty) {
+                let (key, example) = match key.name() {
+                    "servers" => ("servers", "{ \"10.0.0.1:80\" = 1, \"10.0.0.2:80\" = 1 }"),
+                    name => (name, key.default),
+                };
+                problems.push(format!(
+                    "{origin}: weights.{name}.{key}: is missing; expected as in {key} = {example}"
+                ));
+            }
+        }
+        let map = table.get("map").and_then(|map| map.value.as_str());
+        if let Some(map) = map.filter(|map| !maps.insert(map.to_owned())) {
+            problems.push(format!(
+                "{origin}: weights.{name}.map: another table has the map {map}, too; name another"
+            ));
+        }
+    }
+    stored::<Weights>(settings, problems);
+}
+
+pub fn tables(config: &Config) -> Vec<Named<Weights>> {
+    config.tables()
+}
+
+/// Opens the map, in the network namespace of the calling thread.
+pub fn open_map(table: &Named<Weights>) -> Result<Slots, StartError> {
+    let keys = &table.keys;
+    let servers: Vec<SocketAddr> = keys.servers.iter().map(|(server, _)| *server).collect();
+    let missing = || StartError::Unfit("the map is missing".to_owned());
+    let opened = keys.map.as_ref().ok_or_else(missing);
+    opened
+        .and_then(|map| Slots::open(map, keys.slots, &servers))
+        .map_err(|error| named(table, error))
+}
+
+/// An error of this table.
+pub fn named(table: &Named<Weights>, error: StartError) -> StartError {
+    match error {
+        StartError::Unfit(why) => {
+            StartError::Unfit(format!("{}: weights.{}: {why}", table.origin, table.name))
+        }
+        other => other,
+    }
+}
+
+/// The number of a user of this machine.
+pub fn user(name: &str) -> Option<u32> {
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    users.lines().find_map(|line| {
+        let mut words = line.split(':');
+        (words.next() == Some(name)).then(|| words.nth(1)?.parse().ok())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use config::Sources;
+
+    use super::*;
+    use crate::sinks::known;
+
+    fn load(text: &str) -> Result<Vec<Named<Weights>>, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("c.toml");
+        std::fs::write(&file, text).unwrap();
+        let loaded = known(Sources::named(Some(&file), &[])).load();
+        loaded.map(|loaded| loaded.config.tables()).map_err(|errors| errors.to_string())
+    }
+
+    const TABLE: &str = "[weights.web]\nmap = \"ip balance servers\"\nsocket = \"/run/w\"\n";
+
+    #[test]
+    fn a_table_has_servers_with_weights() {
+        let servers = "servers = { \"10.0.0.2:80\" = 0.5, \"[fd00::1]:80\" = 2 }";
+        let tables = load(&format!("{TABLE}{servers}")).unwrap();
+        let Weights { servers, owner, slots, .. } = &tables[0].keys;
+        let expected = [("10.0.0.2:80", 0.5), ("[fd00::1]:80", 2.0)];
+        assert_eq!(*servers, expected.map(|(server, weight)| (server.parse().unwrap(), weight)));
+        assert_eq!((owner, *slots), (&None, 256));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let two = TABLE.replace("web", "other") + "servers = { \"10.0.0.1:80\" = 1 }\n" + TABLE;
+        let with = |servers: &str| format!("{TABLE}servers = {{ {servers} }}");
+        let wrong = [
+            ("[weights.web]".to_owned(), "c.toml:1: weights.web.map: is missing"),
+            (with(""), "weights.web.servers: is missing; expected as in servers = { \"10"),
+            (with("\"10.0.0.1\" = 1"), "weights.web.servers: \"10.0.0.1\" is no server"),
+            (with("\"10.0.0.1:80\" = -1"), "found -1"),
+            (with("\"10.0.0.1:80\" = 0"), "every weight is 0"),
+            (two + "servers = { \"10.0.0.1:80\" = 1 }", "another table has the map"),
+        ];
+        for (text, says) in wrong {
+            let error = load(&text).expect_err(&text);
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn root_is_a_user() {
+        assert_eq!(user("root"), Some(0));
+        assert_eq!(user("nobody at all"), None);
+    }
+}

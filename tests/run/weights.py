@@ -1,0 +1,31 @@
+"""A program that owns weights: connects as a user and publishes what it reads, a line each of
+seconds to be valid and weights. It lives as long as its input.
+
+usage: weights.py SOCKET USER
+"""
+
+import os
+import sys
+import threading
+import time
+
+from fenxi_observe import Actions
+
+
+def beat(actions):
+    while True:
+        actions.beat()
+        time.sleep(0.1)
+
+
+os.setuid(int(sys.argv[2]))
+try:
+    actions = Actions.connect(sys.argv[1])
+except PermissionError as error:
+    sys.exit(str(error))
+threading.Thread(target=beat, args=[actions], daemon=True).start()
+print(*(f"{it.address}:{it.port}" for it in actions.egresses), flush=True)
+for line in sys.stdin:
+    valid_s, *weights = map(float, line.split())
+    actions.publish(zip(actions.egresses, weights), valid_s)
+    print("published", flush=True)
