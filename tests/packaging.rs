@@ -232,7 +232,7 @@ fn the_packages_work_from_where_they_are_unpacked() {
         "tasks/try",
         "shaper/shaper",
         "bulk-last/try",
-        "services/balance/try",
+        "services/run",
         "configs/policy/make-subscribers",
     ] {
         let mode = std::fs::metadata(examples.join(script)).expect(script);
