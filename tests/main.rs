@@ -24,6 +24,7 @@ mod layers;
 mod layouts;
 mod learn;
 mod live;
+mod measured;
 mod offline;
 mod packaging;
 mod parser;

@@ -70,7 +70,7 @@ impl Flows {
             clock: Clock::new(),
             sweep: Sweep::new(config.buckets as u32, sweep_period_us(samples_live, lifetimes)),
             active: ActiveTimeout::new(config.settings.active_timeout_s),
-            outbox: Outbox::new(config.effect, slots),
+            outbox: Outbox::new(config.effect, slots, config.measured),
             counters,
             servers: Servers::new(config, entries)?,
             effect: config.effect,

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use cring::{FlowRef, TASKS_MAX};
-use measure::Told;
+use measure::{Features, Told};
 
 use crate::behaviour::Behaviour;
 use crate::config::BURST_MAX;
@@ -105,8 +105,8 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// An outbox for series that take `slots` slots of rings.
-    pub fn new(effect: Effect, slots: usize) -> Outbox {
+    /// An outbox for series that take `slots` slots of rings, and what is `measured`, if anything.
+    pub fn new(effect: Effect, slots: usize, measured: Features) -> Outbox {
         // The devices may hold as many again.
         let awaited = match effect {
             Effect::Arrival => SPARE_ENTRIES.max(2 * slots),
@@ -124,7 +124,10 @@ impl Outbox {
             given: VecDeque::with_capacity(given),
             awaited_at: 0,
             in_effect: VecDeque::new(),
-            measured: VecDeque::new(),
+            measured: VecDeque::with_capacity(match measured {
+                Features::NONE => 0,
+                _ => SPARE_ENTRIES,
+            }),
             changes: Vec::with_capacity(CHANGES_MAX),
         }
     }
