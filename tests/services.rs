@@ -232,7 +232,8 @@ fn a_reload_adds_services_and_tells_the_readers_of_those_that_go() {
     world.live.wait_for("both have begun", |_| sum(&old, "flows_begun") == 1);
 
     world.reload(&config.replace("old", "new"));
-    assert!(old.is_ended() && !stays.is_ended());
+    world.live.wait_for("the reader of the old one is told", |_| old.is_ended());
+    assert!(!stays.is_ended());
     assert_eq!(sum(&old, "flows_begun"), 1, "what it said last");
     assert!(!world.file("old.0").exists());
     let new = open("new.0");
@@ -244,7 +245,7 @@ fn a_reload_adds_services_and_tells_the_readers_of_those_that_go() {
 
     // None, then one again; a change of one is another file of the same name.
     world.reload("");
-    assert!(new.is_ended() && stays.is_ended());
+    world.live.wait_for("readers are told", |_| new.is_ended() && stays.is_ended());
     world.reload(WEB);
     let first = open("web.0");
     world.reload(&WEB.replace("80", "81"));

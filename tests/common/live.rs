@@ -232,6 +232,12 @@ impl Live {
         self.samples(name).iter().sum()
     }
 
+    /// Waits until the samples of a metric have this sum. A thread's samples are 0 until it has
+    /// answered once, which may be after the run is ready.
+    pub fn wait_for_sum(&self, name: &str, sum: f64) {
+        self.wait_for(name, |live| live.metric_sum(name) == sum);
+    }
+
     /// Waits until it is so.
     pub fn wait_for(&self, what: &str, is_so: impl Fn(&Live) -> bool) {
         let began = Instant::now();

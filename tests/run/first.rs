@@ -79,7 +79,7 @@ pub fn both(
     // The capture is sent as fast as it goes, and takes some hundred MiB of ring.
     let all = start(&paths[0], &["--set", "io.blocks=2048"]);
     let first = start(&paths[1], mode);
-    assert_eq!(first.metric_sum("fenxi_port_counts_in_kernel"), 1.0);
+    first.wait_for_sum("fenxi_port_counts_in_kernel", 1.0);
     let sent = lab.on("host", || send(capture, "a"));
     for live in [&all, &first] {
         live.wait_for_packets(sent);

@@ -27,9 +27,8 @@ pub(super) fn on_a_wire(test: &str, tools: &[&str]) -> Option<Lab> {
     Some(lab)
 }
 
-fn labels(live: &Live) -> f64 {
-    live.metric_sum("fenxi_port_labels_in_kernel")
-}
+const LABELS: &str = "fenxi_port_labels_in_kernel";
+const COUNTS: &str = "fenxi_port_counts_in_kernel";
 
 /// Runs with all packets and with labels in the kernel; the records of both.
 pub(super) fn both_label(
@@ -41,7 +40,7 @@ pub(super) fn both_label(
 ) -> [PathBuf; 2] {
     let args = [&LASTING[..], args].concat();
     both(lab, dir, capture, &KERNEL[..2], &args, |live, _| {
-        assert_eq!(labels(live), 1.0);
+        live.wait_for_sum(LABELS, 1.0);
         assert_eq!(live.said("WARN fenxi::run::ports"), 0);
         check(live);
     })
@@ -178,7 +177,7 @@ fn a_reload_changes_what_the_kernel_labels_by() {
     let records = dir.path().join("records");
     let args = ["--config", file.to_str().unwrap(), "--flows", records.to_str().unwrap()];
     let live = Live::start(&lab, "host", &args);
-    assert_eq!(labels(&live), 1.0);
+    live.wait_for_sum(LABELS, 1.0);
     write("1.0");
     live.ctl(&["reload", "--confirm-within", "1s"]).expect_code(0);
     live.wait_for("it is undone", |live| live.said("has been undone") > 0);
@@ -202,7 +201,8 @@ fn a_killed_run_leaves_no_program_in_the_kernel() {
     let Some(lab) = on_a_wire("kernel-killed", &[]) else { return };
     for signal in [Signal::TERM, Signal::KILL] {
         let live = Live::start(&lab, "host", &[&AT_B[..], &KERNEL].concat());
-        assert_eq!((labels(&live), programs(&lab)), (1.0, 2));
+        live.wait_for_sum(LABELS, 1.0);
+        assert_eq!(programs(&lab), 2);
         live.signal(signal);
         match signal {
             Signal::KILL => live.kill(),
@@ -229,8 +229,8 @@ fn where_the_kernel_cannot_label_fenxi_does_and_says_why() {
         let args = [&AT_B[..], &KERNEL[..2], &sets].concat();
         let line = format!("the kernel cannot label flows: {reason}");
         let live = Live::start(&lab, "host", &args);
-        let ways = [labels(&live), live.metric_sum("fenxi_port_counts_in_kernel")];
-        assert_eq!(ways, [0.0, 1.0], "{reason}");
+        live.wait_for_sum(COUNTS, 1.0);
+        assert_eq!(live.metric_sum(LABELS), 0.0, "{reason}");
         assert_eq!(live.said(&format!("WARN fenxi::run::ports: {line}")), 1, "{reason}");
         assert_eq!(live.said("fenxi labels them instead, as with io.capture = \"first\""), 1);
         live.terminate(0);
@@ -253,7 +253,7 @@ fn where_the_kernel_refuses_both_programs_all_packets_come_up() {
     let live = Live::launch(fenxi_on(&lab, "host", &launcher), &args);
     let sent = lab.on("host", || send(&common::demo(), "a"));
     live.wait_for_packets(sent);
-    assert_eq!([labels(&live), live.metric_sum("fenxi_port_counts_in_kernel")], [0.0; 2]);
+    assert_eq!([LABELS, COUNTS].map(|name| live.metric_sum(name)), [0.0; 2]);
     assert_eq!(live.said("WARN fenxi::run::ports: b: the kernel cannot send up the first"), 1);
     assert_eq!(live.said("all packets come up instead, as with io.capture = \"all\""), 1);
     assert_eq!(live.said("the kernel cannot label"), 0);

@@ -58,7 +58,7 @@ pub(super) fn start_kernel(
     let args = [&own, args, &["--flows", records.to_str().unwrap()]].concat();
     let class = table("mark.class", model, |label| mark_of(model, &Value::from(label)));
     let live = start(lab, interface, &class, &args);
-    assert_eq!(live.metric_sum("fenxi_port_labels_in_kernel"), 1.0);
+    live.wait_for_sum("fenxi_port_labels_in_kernel", 1.0);
     live
 }
 

@@ -179,7 +179,13 @@ impl Services {
                 flows.take(key.protocol(), port) && !(needs_port && flows.ports.is_empty())
             })
         };
-        self.networks.find((address, is_v6), takes)
+        // Among equal prefixes, a service that names ports comes first, then one with a protocol.
+        let rank = |place: u8| {
+            let (_, service) = &self.services[usize::from(place)];
+            let flows = service.as_ref().map(|service| &service.flows);
+            flows.map_or((true, true), |it| (it.ports.is_empty(), it.protocol.is_none()))
+        };
+        self.networks.find((address, is_v6), takes, rank)
     }
 
     /// Counts packets with `bytes` in total that a flow had in one direction; `from_low`: they came

@@ -41,6 +41,7 @@ impl Flow {
             for side in &mut self.sides {
                 *side = Side { state: STATE_UNSEEN, scale: NO_SCALE, ..*side };
             }
+            self.windows = [[u16::MAX, 0]; 2];
         }
         if self.sides[from].state & STATE_UNSEEN != 0 {
             self.meet(from, segment);
@@ -197,12 +198,22 @@ impl Flow {
     /// The segments of a merged one, of which some may be the next ones.
     fn each_of(&mut self, from: usize, merged: Segment<'_>, now: u32) {
         let size = merged.size.max(1);
-        for number in 0..merged.segments() {
+        let mut number = 0;
+        while number < merged.segments() {
             let before = number * size;
             let payload = size.min(merged.payload - before);
             let is_last = before + payload == merged.payload;
             let length = if is_last { merged.length() - before } else { payload };
             let seq = merged.seq.wrapping_add(before);
+            if number > 0 && is_before(seq, self.sides[from].next) {
+                // Work stays bounded, however short the segments are.
+                let alike = self.count_below(from, seq, size, merged.segments() - 1 - number, now);
+                if alike > 0 {
+                    number += alike;
+                    continue;
+                }
+            }
+            number += 1;
             if seq != self.sides[from].next {
                 let one = Segment { seq, payload, size: payload, ..merged };
                 self.one_out_of_line(from, one, length, now);
@@ -211,9 +222,28 @@ impl Flow {
             if !is_before(self.sides[from ^ 1].acked, self.sides[from].probe) {
                 self.begin_round_trip(from, seq.wrapping_add(payload), now);
             }
+            // All that follow are the next ones.
             let own = &mut self.sides[from];
-            (own.next, own.next_us) = (seq.wrapping_add(length), now);
+            (own.next, own.next_us) = (seq.wrapping_add(merged.length() - before), now);
+            return;
         }
+    }
+
+    /// Counts segments of `size` from `seq` on that end below the highest number, at most `most`;
+    /// returns how many.
+    fn count_below(&mut self, from: usize, seq: u32, size: u32, most: u32, now: u32) -> u32 {
+        let (own, acked) = (self.sides[from], self.sides[from ^ 1].acked);
+        let alike = ((own.next.wrapping_sub(seq) - 1) / size).min(most);
+        let old = match is_before(seq, acked) {
+            true => (acked.wrapping_sub(seq) / size).min(alike),
+            false => 0,
+        };
+        let is_soon = now.wrapping_sub(own.next_us) < self.reordered_within_us();
+        let late = if is_soon { alike - old } else { 0 };
+        let counted = &mut self.counted[from];
+        counted.out_of_order = counted.out_of_order.saturating_add(late);
+        counted.retransmits = counted.retransmits.saturating_add(alike - late);
+        alike
     }
 
     /// Whether the other side has just asked for this segment by duplicate acknowledgements.
@@ -249,6 +279,10 @@ impl Flow {
     #[inline(never)]
     pub(crate) fn end_round_trip(&mut self, from: usize, now: u32) {
         self.repeated[from ^ 1] = 0;
+        // Nothing is known to be on its way from a side that was not seen.
+        if self.sides[from].state & STATE_UNSEEN != 0 {
+            return;
+        }
         if self.sides[from].state & STATE_VOID != 0 {
             self.sides[from].state &= !STATE_VOID;
             return;

@@ -125,7 +125,7 @@ impl Actions {
         begin(&map_writable(&file)?, egresses, epoch_ns);
         let memory = map_read_only(&file)?;
         let egresses = egresses.len();
-        Ok(Self { memory, file: Some(file), egresses, heartbeat: 0, beat_ns: 0 })
+        Ok(Self { memory, file: Some(file), egresses, heartbeat: 0, beat_ns: epoch_ns })
     }
 
     /// Memory of this process, with its writer, for tests.
@@ -135,7 +135,7 @@ impl Actions {
         begin(&memory, egresses, epoch_ns);
         let writer = ActionsWriter::new(memory.clone())?;
         let egresses = egresses.len();
-        Ok((Self { memory, file: None, egresses, heartbeat: 0, beat_ns: 0 }, writer))
+        Ok((Self { memory, file: None, egresses, heartbeat: 0, beat_ns: epoch_ns }, writer))
     }
 
     /// The file, for [`hand_out`](crate::hand_out); `None` for memory of this process.
@@ -159,8 +159,11 @@ impl Actions {
         if heartbeat != self.heartbeat {
             (self.heartbeat, self.beat_ns) = (heartbeat, now_ns);
         }
-        if heartbeat == 0 || now_ns.saturating_sub(self.beat_ns) > SILENCE_MAX_NS {
-            return Err(if heartbeat == 0 { Refusal::Unwritten } else { Refusal::Dead });
+        if now_ns.saturating_sub(self.beat_ns) > SILENCE_MAX_NS {
+            return Err(Refusal::Dead);
+        }
+        if heartbeat == 0 {
+            return Err(Refusal::Unwritten);
         }
         let publication = publication(&self.memory, self.egresses);
         let deadline_ns = publication.read(|words| {

@@ -6,6 +6,7 @@ run over captures here.
 
 import ipaddress
 import json
+import pathlib
 import subprocess
 
 from . import table
@@ -65,6 +66,7 @@ def write_truth(path, flows, source):
     except FileExistsError:
         raise Refusal(f"{path}: exists already; give another name, or remove it", CANNOT_CREATE) from None
     except OSError as error:
+        pathlib.Path(path).unlink(missing_ok=True)
         raise Refusal(f"{path}: {error.strerror}", CANNOT_CREATE) from None
 
 

@@ -169,8 +169,7 @@ class Operator:
             raise Refusal(f"{self.path}: {text}") from None
         self.read_at = (now.st_mtime_ns, now.st_size)
         self.by_flow = {(t["proto"], t["dst_port"], t["first_us"]): t["label"] for t in truths}
-        told = (truth for truth in truths if "src_port" in truth)
-        self.truths = sorted(told, key=lambda truth: truth["first_us"])
+        self.truths = sorted(filter(is_whole, truths), key=lambda truth: truth["first_us"])
 
 
 def truth_of(line):
@@ -179,6 +178,12 @@ def truth_of(line):
     truth = {name: given[name] for name in ("proto", "dst_port")}
     truth |= {"first_us": micros(given["first"]), "label": str(given["label"])}
     return truth | ({"src_port": given["src_port"]} if "src_port" in given else {})
+
+
+def is_whole(truth):
+    """Whether fenxi takes it: it refuses all where one is not."""
+    numbers = (truth["proto"], 255), (truth["dst_port"], 65_535), (truth.get("src_port"), 65_535)
+    return bool(truth["label"]) and all(type(number) is int and 0 <= number <= most for number, most in numbers)
 
 
 def batch_of(samples, teacher, like):

@@ -5,7 +5,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded, select};
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, select};
 use flowmgr::Settings;
 
 use crate::threads::rules::RulesUpdate;
@@ -80,7 +80,25 @@ impl<T> SettingsSender<T> {
         }
     }
 
-    /// The same where a worker that hangs is waited for no longer than `within`.
+    /// Sends an update without waiting. `false`: the worker has not taken the one before.
+    ///
+    /// # Errors
+    /// The worker has ended.
+    pub fn send_now(&self, update: T) -> Result<bool, WorkerEnded> {
+        self.drop_late();
+        match self.outgoing.try_send(Box::new(update)) {
+            Ok(()) => Ok(true),
+            Err(TrySendError::Full(_)) => Ok(false),
+            Err(TrySendError::Disconnected(_)) => Err(WorkerEnded),
+        }
+    }
+
+    /// Drops what was in use where the worker took an update later than anybody waited for it.
+    pub fn drop_late(&self) {
+        while self.back.try_recv().is_ok() {}
+    }
+
+    /// As [`SettingsSender::taken`], but waits no longer than `within` for a worker that hangs.
     ///
     /// # Errors
     /// It has not taken it.

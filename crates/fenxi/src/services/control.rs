@@ -171,10 +171,12 @@ impl Running {
     /// Brings other services into use, on a thread that may wait.
     fn commit(&mut self, change: Change) {
         let senders = self.senders.iter().zip(change.for_workers);
-        let sent: Vec<_> = senders.map(|(sender, change)| sender.send(change)).collect();
+        let sent: Vec<_> = senders.map(|(sender, change)| sender.send_now(change)).collect();
+        let until = Instant::now() + TAKEN_WITHIN;
         for (sender, sent) in self.senders.iter().zip(sent) {
             // A worker that has ended needs none. What was in use is dropped here.
-            if sent.is_ok() && sender.taken_within(TAKEN_WITHIN).is_err() {
+            let left = until.saturating_duration_since(Instant::now());
+            if sent.is_ok_and(|is_sent| !is_sent || sender.taken_within(left).is_err()) {
                 warn!("a flow worker has not taken other services in time; it keeps its own");
             }
         }
@@ -256,6 +258,7 @@ impl SinkControl for Control {
 
     fn tick(&self) {
         let running = &mut *locked(&self.0);
+        running.senders.iter().for_each(SettingsSender::drop_late);
         let Some(hand_out) = &mut running.hand_out else { return };
         let places = &running.places;
         hand_out.serve(|name, worker| {

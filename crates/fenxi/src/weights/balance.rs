@@ -156,6 +156,10 @@ impl Balance {
         let actions = Actions::create(&self.egresses, now_ns).map_err(|_| TurnedAway::Failed)?;
         let file = actions.file().ok_or(TurnedAway::Failed)?;
         hand_out(&connection, file, &self.allowed).map_err(failed)?;
+        if self.has_program() {
+            // The next one that waits finds this one alive.
+            self.state = Err(Why::Refused(Refusal::Unwritten));
+        }
         self.program = Some(Program { connection, actions });
         Ok(())
     }

@@ -35,17 +35,18 @@ impl Networks {
         Networks(groups)
     }
 
-    /// The first service with the address that `takes` it, from the longest prefix on.
+    /// The service that `takes` the address by the longest prefix; the lowest `rank` among equals.
     pub fn find(
         &self,
         (address, is_v6): ([u64; 2], bool),
         takes: impl Fn(u8) -> bool,
+        rank: impl Fn(u8) -> (bool, bool),
     ) -> Option<u8> {
         self.0.iter().filter(|group| group.is_v6 == is_v6).find_map(|group| {
             let masked = [address[0] & group.mask[0], address[1] & group.mask[1]];
             let from = group.networks.partition_point(|(network, _)| *network < masked);
             let same = group.networks[from..].iter().take_while(|(network, _)| *network == masked);
-            same.map(|&(_, place)| place).find(|place| takes(*place))
+            same.map(|&(_, place)| place).filter(|it| takes(*it)).min_by_key(|it| rank(*it))
         })
     }
 }
@@ -79,12 +80,14 @@ mod tests {
         let networks = Networks::new(networks.into_iter());
         let find = |address: &str, but: &[u8]| {
             let address: IpAddr = address.parse().unwrap();
-            networks.find((Key::words(address), address.is_ipv6()), |place| !but.contains(&place))
+            let takes = |place| !but.contains(&place);
+            // For 10.1.0.0/16, the second comes first.
+            networks.find((Key::words(address), address.is_ipv6()), takes, |it| (it == 1, false))
         };
         for (address, but, expected) in [
             ("10.2.0.1", &[][..], Some(0)),
-            ("10.1.9.9", &[], Some(1)),
-            ("10.1.9.9", &[1], Some(2)),
+            ("10.1.9.9", &[], Some(2)),
+            ("10.1.9.9", &[2], Some(1)),
             ("10.1.9.9", &[1, 2], Some(0)),
             ("10.1.2.3", &[], Some(3)),
             ("11.0.0.1", &[], None),

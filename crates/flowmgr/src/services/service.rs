@@ -44,7 +44,8 @@ type Time = fn(&Told, usize) -> Option<u32>;
 const TIMES: [(&str, Feature, Time); 5] = [
     ("server_handshake", Feature::ServerHandshake, |told, _| told.server_handshake_us()),
     ("client_handshake", Feature::ClientHandshake, |told, _| told.client_handshake_us()),
-    ("response", Feature::Response, |told, _| told.response_us()),
+    // It is the response by the side that did not begin, which may be the client.
+    ("response", Feature::Response, |told, server| told.response_us().filter(|_| server == 1)),
     // A round trip to the server begins with the client's data.
     ("rtt_server", Feature::Rtt, |told, server| Some(told.side(1 - server).rtt?.smoothed_us())),
     ("rtt_client", Feature::Rtt, |told, server| Some(told.side(server).rtt?.smoothed_us())),
@@ -262,12 +263,14 @@ impl Service {
             let sent = self.writer.get(*slot, self.packets[1]).unwrap_or(0);
             self.ranking.look(number, sent);
         }
-        for _ in 0..CHANGES_MAX {
+        let mut changes = 0;
+        while changes < CHANGES_MAX {
             let Some((number, egress, busy)) = self.ranking.next() else { break };
-            // It may have got a slot since.
+            // It may have a slot by now, while flows that began before are of all others.
             if self.writer.lookup(&egress).is_some() {
                 continue;
             }
+            changes += 1;
             self.writer.fold(self.slots[number], self.slots[0]);
             if let Some(slot) = self.writer.insert(&egress) {
                 self.slots[number] = slot;

@@ -137,6 +137,7 @@ fn check(events: &[Event], firsts: [u32; 2], is_open: bool) {
     for from in 0..2 {
         let (side, wanted) = (found.side(from ^ side0), &expected.sides[from]);
         if !wanted.is_seen {
+            assert!(side.rtt.is_none(), "round trips of side {from}: {events:#?}");
             continue;
         }
         let rtt = side.rtt.map_or((0, 0, 0), |it| (it.samples, it.min_us, it.max_us));

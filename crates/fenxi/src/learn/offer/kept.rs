@@ -93,7 +93,7 @@ impl Offers {
             Ok([own, chosen]) => {
                 *is_said = false;
                 let (candidate, in_use) = (&own.outputs, &chosen.outputs);
-                let classes = bundle.labels().len();
+                let classes = bundle.shape().classes;
                 let trial = Trial { questions: &questions, classes, candidate, in_use };
                 Ok(judge::check_promoted(&trial, RETURNED)?)
             }
