@@ -1,4 +1,5 @@
-//! Checks whether this process may create files, without creating them.
+//! Who may do what with files: checks whether this process may create them, without creating them,
+//! and finds users and groups.
 
 use std::io;
 use std::path::Path;
@@ -9,6 +10,15 @@ use rustix::io::Errno;
 /// Whether a path means stdin or stdout.
 pub fn is_dash(path: &Path) -> bool {
     path.as_os_str() == "-"
+}
+
+/// The number that a name has in `/etc/passwd` or `/etc/group`; `None`: it has none.
+pub fn number_in(file: &str, name: &str) -> Option<u32> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.lines().find_map(|line| {
+        let mut parts = line.split(':');
+        (parts.next() == Some(name)).then(|| parts.nth(1)?.parse().ok())?
+    })
 }
 
 /// Checks whether a file can be made at `path`.

@@ -13,6 +13,7 @@ use measure::Features;
 use observe::{Access, Allowed, Reader, Writer};
 
 use super::section::{Observe, ServiceKeys};
+use crate::access::number_in;
 
 /// How memory is handed out, with users and groups by number.
 #[derive(Debug, Clone)]
@@ -186,13 +187,8 @@ fn number_of(key: &str, name: &str, file: &str) -> Result<Option<u32>, Error> {
     if let Ok(number) = name.parse() {
         return Ok(Some(number));
     }
-    let text = fs::read_to_string(file).unwrap_or_default();
-    let mut lines = text.lines().map(|line| line.split(':'));
-    let found = lines.find_map(|mut parts| {
-        (parts.next() == Some(name)).then(|| parts.nth(1)?.parse().ok()).flatten()
-    });
     let unknown = || Error::Config(format!("{key} = \"{name}\": {file} has no such name"));
-    found.map(Some).ok_or_else(unknown)
+    number_in(file, name).map(Some).ok_or_else(unknown)
 }
 
 #[cfg(test)]

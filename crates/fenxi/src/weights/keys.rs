@@ -11,6 +11,8 @@ use netfilter::nft_set::SetName;
 use netfilter::slots::{SLOTS_MAX, Slots};
 use netfilter::writer::StartError;
 
+use crate::access::number_in;
+
 config::section! {
     /// A map of servers whose weights a program gives.
     pub struct Weights = Named "weights", checked by check;
@@ -105,11 +107,7 @@ pub fn named(table: &Named<Weights>, error: StartError) -> StartError {
 
 /// The number of a user of this machine.
 pub fn user(name: &str) -> Option<u32> {
-    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    users.lines().find_map(|line| {
-        let mut words = line.split(':');
-        (words.next() == Some(name)).then(|| words.nth(1)?.parse().ok())?
-    })
+    number_in("/etc/passwd", name)
 }
 
 #[cfg(test)]
