@@ -8,12 +8,14 @@ mod ip;
 mod link;
 mod segments;
 mod transport;
+mod usual;
 
 use crate::key::Key;
 use crate::verdict::Verdict;
 
 pub use segments::{Gso, Segments};
 pub use transport::{TCP_ACK, TCP_FIN, TCP_RST, TCP_SYN};
+pub(crate) use usual::parse_v4 as parse_usual_v4;
 
 pub use crate::key::{TCP, UDP};
 
@@ -61,6 +63,15 @@ pub fn parse(link: u16, frame: &[u8]) -> Result<Headers, Verdict> {
 /// As [`parse`].
 #[inline]
 pub fn parse_on_wire(link: u16, frame: &[u8], wire: u32) -> Result<Headers, Verdict> {
+    if let Some(headers) = usual::parse_v6(link, frame, wire) {
+        return Ok(headers);
+    }
+    parse_any(link, frame, wire)
+}
+
+/// As [`parse_on_wire`], without a look at what is usual.
+#[inline]
+fn parse_any(link: u16, frame: &[u8], wire: u32) -> Result<Headers, Verdict> {
     let (ip_at, announced) = link::find_ip(link, frame)?;
     let packet = ip::parse(&frame[ip_at..], announced)?;
     if u64::from(packet.length) + ip_at as u64 > u64::from(wire.max(frame.len() as u32)) {
@@ -112,6 +123,14 @@ pub(crate) fn addresses(link: u16, frame: &[u8]) -> Option<Key> {
 #[inline]
 fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// Big-endian 64 bits at `at`; the caller has checked that they are there.
+#[inline]
+fn be64(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_be_bytes(word)
 }
 
 /// `Ok` where `count` bytes stand from `at` on.

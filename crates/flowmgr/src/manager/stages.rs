@@ -40,15 +40,29 @@ impl Staging {
         }
         for packet in packets {
             let frame = &data[packet.at..packet.at + packet.captured as usize];
-            let headers = wire::parse_on_wire(packet.link, frame, packet.wire);
-            let mut hash = 0;
-            if let Ok(headers) = &headers {
-                hash = flows.hash(&headers.key, packet.rss.map(NonZeroU32::get));
-                flows.table.prefetch(hash);
+            // One after the other, and not as one result: that would go through memory.
+            match wire::parse_usual_v4(packet.link, frame, packet.wire) {
+                Some(headers) => self.stage(flows, packet, Ok(headers)),
+                None => self.stage_any(flows, packet, frame),
             }
-            self.staged.push(Staged { headers, hash, guess: None });
         }
         gso != 0
+    }
+
+    #[inline(never)]
+    fn stage_any(&mut self, flows: &mut Flows, packet: &Packet, frame: &[u8]) {
+        self.stage(flows, packet, wire::parse_on_wire(packet.link, frame, packet.wire));
+    }
+
+    /// Hashes a packet, and prefetches its bucket.
+    #[inline(always)]
+    fn stage(&mut self, flows: &mut Flows, packet: &Packet, headers: Result<Headers, Verdict>) {
+        let mut hash = 0;
+        if let Ok(headers) = &headers {
+            hash = flows.hash(&headers.key, packet.rss.map(NonZeroU32::get));
+            flows.table.prefetch(hash);
+        }
+        self.staged.push(Staged { headers, hash, guess: None });
     }
 
     /// Stage two: prefetches the entry that each packet most likely needs, and what else is kept of

@@ -1,7 +1,7 @@
 //! IPv4 and IPv6 headers, down to the layer-4 protocol.
 
 use super::link::Announced;
-use super::{be16, need};
+use super::{be16, be64, need};
 use crate::verdict::Verdict;
 
 /// One IP packet, its header checked.
@@ -139,11 +139,4 @@ fn skip_extensions(available: &[u8], mut next: u8) -> Result<(u8, usize), Verdic
         next = available[at];
         at += size;
     }
-}
-
-#[inline]
-fn be64(bytes: &[u8], at: usize) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_be_bytes(word)
 }

@@ -5,7 +5,7 @@ use crate::verdict::Verdict;
 
 // Link types as pcap numbers them (LINKTYPE_ values of the tcpdump group).
 const NULL: u16 = 0;
-const ETHERNET: u16 = 1;
+pub(super) const ETHERNET: u16 = 1;
 const RAW_BSD: u16 = 12;
 const RAW_OPENBSD: u16 = 14;
 const RAW: u16 = 101;
@@ -15,8 +15,8 @@ const IPV4: u16 = 228;
 const IPV6: u16 = 229;
 const LINUX_SLL2: u16 = 276;
 
-const ETHERTYPE_IPV4: u16 = 0x0800;
-const ETHERTYPE_IPV6: u16 = 0x86dd;
+pub(super) const ETHERTYPE_IPV4: u16 = 0x0800;
+pub(super) const ETHERTYPE_IPV6: u16 = 0x86dd;
 const ETHERTYPE_PPPOE_SESSION: u16 = 0x8864;
 const ETHERTYPE_MPLS: [u16; 2] = [0x8847, 0x8848];
 const ETHERTYPE_TAGS: [u16; 4] = [0x8100, 0x88a8, 0x9100, 0x9200];

@@ -153,6 +153,37 @@ proptest! {
     }
 
     #[test]
+    fn usual_packets_are_read_as_all_others_are(
+        which in 0usize..3,
+        ends in any::<[u8; 12]>(),
+        (at, value) in (0usize..80, any::<u8>()),
+        keep in 30usize..90,
+        wire in prop::sample::select(vec![u32::MAX, 62, 54, 46, 45]),
+        link in prop::sample::select(vec![ETHERNET, ETHERNET, RAW]),
+    ) {
+        let mut ip = [udp_v4(32), tcp_v4(), udp_v6(UDP, &[])][which].clone();
+        let (ends_at, ethertype) = match ip[0] >> 4 {
+            4 => (12, [8, 0]),
+            _ => (32, [0x86, 0xdd]),
+        };
+        ip[ends_at..ends_at + 12].copy_from_slice(&ends);
+        let mut frame = ethernet(&ethertype, &ip);
+        let usual = |link, frame: &[u8], wire| {
+            parse_usual_v4(link, frame, wire).or_else(|| usual::parse_v6(link, frame, wire))
+        };
+        let headers = usual(ETHERNET, &frame, u32::MAX);
+        prop_assert_eq!(parse_any(ETHERNET, &frame, u32::MAX).ok(), headers);
+        prop_assert!(headers.is_some());
+        if let Some(byte) = frame.get_mut(at) {
+            *byte = value;
+        }
+        frame.truncate(keep);
+        if let Some(headers) = usual(link, &frame, wire) {
+            prop_assert_eq!(parse_any(link, &frame, wire), Ok(headers));
+        }
+    }
+
+    #[test]
     fn damaged_packets_get_a_verdict(at in 0usize..60, value in any::<u8>(), keep in 0usize..70) {
         for ip in [udp_v4(32), tcp_v4(), udp_v6(0, &[UDP, 0, 0, 0, 0, 0, 0, 0])] {
             let [high, low] = match ip[0] >> 4 {
