@@ -319,15 +319,20 @@ fn a_kept_model_that_becomes_worse_makes_way_for_the_first() {
     let Some(world) = World::start("canary-turn", "1:1:1", false, BANDS) else { return };
     world.offer(BANDS);
     world.wait_for("kept");
+    // A reload brings the first model for a moment. Nobody confirms it, and the watch goes on.
+    world.ctl(&["reload", "--confirm-within", "1s"]);
+    let undone = |_: &Live| world.count("fenxi_config_reloads_total", "\"reverted\"") == 1.0;
+    world.live.wait_for("it is undone", undone);
+    assert_eq!(world.count("fenxi_model_info", "generation=\"3\""), 1.0);
     world.traffic.has_turned.store(true, Ordering::Relaxed);
     world.wait_for("fallen_back");
     let page = world.ctl(&["model", "offers"]);
     let why = " is better by now: log loss ";
     assert!(page.contains(why), "{page}");
     assert_eq!(world.live.said(why), 1, "told once");
-    assert_eq!(world.count("fenxi_model_info", "generation=\"2\""), 1.0);
+    assert_eq!(world.count("fenxi_model_info", "generation=\"4\""), 1.0);
     let flows = world.finish();
-    let mut of_first = flows.iter().filter(|flow| flow["model_generation"] == 2);
+    let mut of_first = flows.iter().filter(|flow| flow["model_generation"] == 4);
     assert!(of_first.all(|flow| flow["label"] == "small"));
 }
 

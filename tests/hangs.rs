@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -357,6 +357,32 @@ fn a_helper_that_hangs_is_given_up_and_said_until_it_ends() {
     // A run that leaves one behind ends as others do.
     world.configure(&with(&format!("profile = \"{held}\"\n")));
     live.ctl(&["reload"]).expect_code(78);
+    terminate(live, 0);
+}
+
+/// A session that a reload replaced hangs, and the other worker's does not: to undo the reload both
+/// get new ones.
+#[test]
+fn a_reload_is_undone_where_a_session_does_not_come_back() {
+    let Some(world) = World::new("undone") else { return };
+    const HANGS: &str = "[pipeline]\nlayout = \"2:2:2\"\n[accel]\ndevices = [\"d\"]\n\
+        [device.d]\nprovider = \"simulated\"\nfaults = \"hang=1:600000\"\ndeadline_ms = 8000\n";
+    let with = |bundle: &Path| format!("{HANGS}[model]\npath = \"{}\"\n", bundle.display());
+    world.configure(&with(&common::bundle()));
+    let live = world.start(&[]);
+    world.talk(100);
+    let emitted = |live: &Live| live.metric_sum("fenxi_series_emitted_total");
+    live.wait_for("a batch hangs", |live| emitted(live) == 1.0);
+    world.configure(&with(&common::int8_bundle()));
+    live.ctl(&["reload", "--confirm-within", "1s"]).expect_code(0);
+    let reverted = |live: &Live| live.samples_with("fenxi_config_reloads_total", "reverted")[0];
+    live.wait_for("it is undone", |live| reverted(live) == 1.0);
+    assert_eq!(live.said("what was in use before the reload is opened again"), 1);
+    let of_first = live.samples_with("fenxi_model_info", "model=\"app-id-k10\"");
+    assert_eq!(of_first, [1.0]);
+    let [done, refused, reverted] = ["done", "refused", "reverted"]
+        .map(|result| live.samples_with("fenxi_model_swaps_total", result)[0]);
+    assert_eq!([done, refused, reverted], [1.0, 1.0, 1.0]);
     terminate(live, 0);
 }
 

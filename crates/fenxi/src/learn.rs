@@ -24,9 +24,10 @@ mod refusal;
 mod signature;
 mod strata;
 
-pub use ask::{Asked, Session, ask};
+pub use ask::{Session, ask};
 pub use control::Learning;
 pub use held::SharedHeld;
+pub use judge::Outputs;
 pub use offer::{Models, OUTCOMES, Offers};
 pub use refusal::Refusal;
 pub use signature::Key;

@@ -364,6 +364,15 @@ impl Entries {
         }
     }
 
+    /// The bytes of [`Entries::counts`], both ways.
+    #[inline]
+    pub fn bytes_total(&self, index: u32) -> u64 {
+        let (hot, cold) = (self.hot(index), self.cold(index));
+        let sum = |[a, b]: [u32; 2]| u64::from(a) + u64::from(b);
+        let low = sum([0, 1].map(|direction| hot.bytes(direction)));
+        (sum(cold.bytes_high) << 24) + low - sum(self.ahead(index))
+    }
+
     fn ahead(&self, index: u32) -> [u32; 2] {
         self.ahead.get(index as usize).copied().unwrap_or_default()
     }
@@ -382,6 +391,7 @@ impl Entries {
             self.ahead[index as usize][direction] = (sum - counts.bytes[direction]) as u32;
         }
         debug_assert_eq!(self.counts(index), counts, "counts stay as they are");
+        debug_assert_eq!(self.bytes_total(index), counts.bytes_total());
     }
 
     /// Bytes left of the last [`Entries::arm`] after a counter carried `times` times; below 0 once

@@ -33,7 +33,7 @@ const NOTHING: [f64; 3] = [5000.0, 12.0, 16.0];
 const LONGEST_GAP_US: i64 = 3_600_000_000;
 /// Durations and volumes beyond saturate, so that their logarithms are exact.
 const NUMBER_MAX: u64 = (1 << 52) - 1;
-const MINUTE_US: i64 = 60_000_000;
+const MINUTE_US: u64 = 60_000_000;
 
 counters! {
     /// Sums of the memory.
@@ -121,7 +121,7 @@ impl Servers {
             return;
         }
         let hot = entries.hot(index);
-        let volume = kept.reported.saturating_add(entries.counts(index).bytes_total());
+        let volume = kept.reported.saturating_add(entries.bytes_total(index));
         let lasted_us = hot.last_us.saturating_sub(entries.cold(index).first_us).max(0);
         let hashes = self.memory.table.hashes(&hot.key(), hot.is_low_forward());
         self.memory.end(hashes, volume, lasted_us as u64, hot.last_us);
@@ -187,27 +187,30 @@ impl Memory {
             }
         };
         shrink(&self.all);
-        let [.., address] = hashes;
-        for hash in hashes {
-            // A cell that there is not changes nothing.
+        let [wider @ .., address] = hashes;
+        for hash in wider {
+            // A cell that there is not changes nothing, nor does a new one.
             self.table.find(hash).into_iter().for_each(&mut shrink);
         }
-        let cell = self.table.find_or_add(address, minute(now_us), None);
-        let flows = cell.as_ref().map_or(0.0, |cell| cell.flows());
-        let gap_us = cell.and_then(|cell| cell.begin(now_us)).unwrap_or(LONGEST_GAP_US);
+        let (mut flows, mut gap_us) = (0.0, None);
+        if let Some(cell) = self.table.find_or_add(address, minute(now_us), None) {
+            shrink(cell);
+            (flows, gap_us) = (cell.flows(), cell.begin(now_us));
+        }
         self.table.counters.unknown += u64::from(flows == 0.0);
         let [volume, log_volume, duration] = means;
-        let gap = log2(gap_us.clamp(0, LONGEST_GAP_US) as u64);
-        [log2(volume as u64), log_volume, duration, flows, gap].map(|it| it as f32)
+        let gap = log2(gap_us.map_or(LONGEST_GAP_US, |it| it.clamp(0, LONGEST_GAP_US)));
+        [log2(volume as i64), log_volume, duration, flows, gap].map(|it| it as f32)
     }
 
     /// Counts a flow that has ended.
     fn end(&mut self, hashes: Hashes, volume: u64, lasted_us: u64, now_us: i64) {
-        let volume = volume.min(NUMBER_MAX);
-        let numbers = [volume as f64, log2(volume), log2(lasted_us.min(NUMBER_MAX))];
+        let [volume, lasted_us] = [volume, lasted_us].map(|it| it.min(NUMBER_MAX) as i64);
+        let numbers = [volume as f64, log2(volume), log2(lasted_us)];
         self.all.add(numbers);
+        let minute = minute(now_us);
         for hash in hashes {
-            if let Some(cell) = self.table.find_or_add(hash, minute(now_us), Some(volume)) {
+            if let Some(cell) = self.table.find_or_add(hash, minute, Some(volume)) {
                 cell.add(numbers);
             }
         }
@@ -216,14 +219,19 @@ impl Memory {
 
 /// The minute of a time, as cells have it.
 pub fn minute(now_us: i64) -> u16 {
-    now_us.div_euclid(MINUTE_US) as u16
+    // Unsigned, because that divides in three instructions; no clock stands before 1970.
+    (now_us.cast_unsigned() / MINUTE_US) as u16
 }
 
-/// log2(x + 1) with straight lines between the powers of two: the same on all machines.
-fn log2(x: u64) -> f64 {
-    let y = x.saturating_add(1);
-    let whole = y.ilog2();
-    f64::from(whole) + (y - (1 << whole)) as f64 / (1_u64 << whole) as f64
+/// log2(x + 1) with straight lines between the powers of two: the same on all machines. `x` is not
+/// negative.
+fn log2(x: i64) -> f64 {
+    const FRACTION: u32 = f64::MANTISSA_DIGITS - 1;
+    const ONE: u64 = 1.0_f64.to_bits();
+    // What the bits of y = 2^whole · (1 + fraction) say.
+    let bits = (x.saturating_add(1) as f64).to_bits();
+    let whole = (bits >> FRACTION) as i64 - (ONE >> FRACTION) as i64;
+    whole as f64 + (f64::from_bits(bits & ((1 << FRACTION) - 1) | ONE) - 1.0)
 }
 
 #[cfg(test)]

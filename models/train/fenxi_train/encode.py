@@ -4,7 +4,7 @@ A length is a category of its own where training has seen it often enough, becau
 messages of exact lengths; other lengths share a category with their neighbours.  Beside the learned vector of its category
 stands the length's value, as how much of each of a few ranges it fills.  Times have ranges that grow threefold;
 a logarithm is avoided, because its vector and scalar forms may round differently.  TCP flags are eight bits.  A
-server's port is a category as well.
+server's port is a category as well.  What the memory of servers knows are whole numbers in ranges.
 
 A network for small caches has fewer lengths: all but the commonest count as the middle of a fine
 range.
@@ -14,7 +14,7 @@ import dataclasses
 
 import numpy as np
 
-from .inputs import Input
+from .inputs import LOCAL, LOCAL_MAX, Input
 
 LENGTH_TOP = 1600  # longer packets are merged ones; they count as this long
 LENGTH_EDGES = (0, 64, 128, 256, 512, 1024, LENGTH_TOP)
@@ -23,6 +23,7 @@ COARSE_EDGES = (1, 20, 40, 64, 100, 160, 256, 400, 640, 1024, 1300, LENGTH_TOP)
 FINE_EDGES = (1, *range(32, 128, 8), *range(128, 256, 16), *range(256, 512, 32),
               *range(512, LENGTH_TOP, 64), LENGTH_TOP + 1)
 ABSENT = 0  # the category of an element that the flow does not have; its vector is zero
+LOCAL_EDGES = tuple(range(0, LOCAL_MAX + 1, 4))
 FLAG_BITS = 8
 PORTS = 65_536
 UNSEEN_PORTS = ((0, 0), (1, 1023), (1024, 32_767), (32_768, 65_535))  # the categories 0 to 3
@@ -87,15 +88,22 @@ class Encoder:
         return self.port_categories[context[:, self.input.context.index("server_port")].astype(int)]
 
     def flat_context(self, context):
-        """The context's other numbers, each 0 or 1."""
-        columns = []
+        """The context's other numbers, each from 0 to 1."""
+        columns = [np.zeros((len(context), 0), np.float32)]
         if "protocol" in self.input.context:
-            columns.append(np.clip((context[:, self.input.context.index("protocol")] - 6) / 11, 0, 1))
-        return np.array(columns, np.float32).T.reshape(len(context), len(columns))
+            protocol = context[:, [self.input.context.index("protocol")]]
+            columns.append(np.clip((protocol - 6) / 11, 0, 1))
+        columns += [thermometer(LOCAL_EDGES, np.trunc(context[:, at])) for _, at in self.local]
+        return np.concatenate(columns, axis=1).astype(np.float32)
+
+    @property
+    def local(self):
+        """What of the context the memory of servers knows, with its columns."""
+        return [(name, at) for at, name in enumerate(self.input.context) if name in LOCAL]
 
     @property
     def flat_context_len(self):
-        return int("protocol" in self.input.context)
+        return int("protocol" in self.input.context) + len(self.local) * (len(LOCAL_EDGES) - 1)
 
 
 def learn(input, series, context, groups, min_groups=2, min_port_flows=2, own_lengths=None):

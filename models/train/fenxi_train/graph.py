@@ -10,6 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from . import encode
+from .inputs import LOCAL_MAX
 
 OPSET, IR_VERSION = 17, 8  # read by ONNX Runtime 1.17 and later
 
@@ -161,7 +162,7 @@ def convolved(graph, net, image, order):
 
 
 def context_parts(graph, encoder, input):
-    """The context's numbers other than the port, each 0 or 1."""
+    """The context's numbers other than the port, each from 0 to 1."""
     parts = []
     shape = [-1, 1]
     if "protocol" in input.context:
@@ -169,6 +170,11 @@ def context_parts(graph, encoder, input):
         moved = graph.add("Add", "protocol_moved", value, graph.constant("protocol_offset", -6.0))
         scaled = graph.add("Mul", "protocol_scaled", moved, graph.constant("protocol_scale", 1 / 11))
         parts.append(graph.add("Clip", "is_udp", scaled, graph.constant("udp_low", 0.0), graph.constant("udp_high", 1.0)))
+    codes = encode.thermometer(encode.LOCAL_EDGES, np.arange(LOCAL_MAX + 1, dtype=np.float32))
+    for name, at in encoder.local:
+        value = graph.column(name, "context", at, len(input.context), [-1])
+        index = graph.cut(name, value, 0, LOCAL_MAX)
+        parts.append(graph.add("Gather", f"{name}_code", graph.constant(f"{name}_table", codes), index))
     return parts
 
 

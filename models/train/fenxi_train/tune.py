@@ -16,7 +16,7 @@ import shutil
 import signal
 import time
 
-from . import bundle, calibrate, drift, fleet, topic, tuner, volume, wire
+from . import bundle, calibrate, drift, fleet, replay, topic, tuner, volume, wire
 from .cli import share
 from .errors import CANNOT_CREATE, Parser, Refusal, positive
 
@@ -28,6 +28,7 @@ TOLD_MAX = 100_000  # labels that fenxi is told at once
 OFFERED_MAX = 200  # contents that are not offered again
 UNDER_WAY = 409  # fenxi has not looked at it: another is under way, or a reload is not confirmed
 ALARMS_MAX = 20  # in the status
+TUNERS = {"forest": tuner.Forest, "net": replay.Network}
 FOLDERS = "model-" + 8 * "[0-9]"
 STATUS = "status.json"
 
@@ -61,6 +62,8 @@ def parser():
     add("--into", required=True, metavar="DIR", help="folder for bundles; made if missing")
     add("--labels", metavar="FILE.jsonl",
         help="labels that an operator gave, for a model whose labels are no bands")
+    add("--model", choices=TUNERS, default="forest",
+        help="a forest of the newest flows (the default), or a network that also rehearses older ones")
     add("--window", type=positive, default=20_000, metavar="N",
         help="flows to learn from, the newest (20000)")
     add("--every", type=positive, default=30, metavar="SECONDS",
@@ -297,7 +300,8 @@ def run(args):
 
     os.nice(19)  # what learns must not disturb what forwards
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    service = Service(args, tuner.Forest(like, args.window), teacher, offer, say, in_use, args.control and tell)
+    made = TUNERS[args.model](like, args.window)
+    service = Service(args, made, teacher, offer, say, in_use, args.control and tell)
     if args.kafka:
         service.run(topic.frames(args.kafka, args.topic, dict(args.kafka_option), say))
     else:

@@ -45,6 +45,10 @@ class Tuner(abc.ABC):
     error = 0.0  # standard error of the stability, if it is a mean over samples
 
     def __init__(self, like):
+        missing = [name for name in like.input.features if name not in LEARNABLE]
+        if missing:
+            text = f"feature {', '.join(missing)}: samples do not hold it"
+            raise Refusal(f"{like.folder}: {text}", USAGE)
         self.like = like
 
     @abc.abstractmethod
@@ -64,6 +68,16 @@ class Tuner(abc.ABC):
         """Writes the model as a bundle to this new folder; `learn` is the table [learn] of its
         model.toml."""
 
+    def write(self, folder, version, learn, batch, model, files):
+        """The bundle of a model in ONNX, with further files by name; golden rows are of the batch."""
+        like, manifest = self.like, self.like.manifest
+        taxonomy = {label["name"]: label["taxonomy"] for label in manifest["labels"]}
+        flows = volume.Flows(like.input, batch.series, batch.context, batch.counts, batch.classes,
+                             like.labels, taxonomy)
+        bundle.write(folder, manifest["name"], version, flows, model, like.confidences,
+                     manifest.get("min_confidence", 0.0), manifest.get("ports", []), files,
+                     contradiction=like.contradiction, target=like.target, learn=learn)
+
 
 class Forest(Tuner):
     """A forest over a living window: at each depth the last `window` samples.  Every `adapt` grows
@@ -72,10 +86,6 @@ class Forest(Tuner):
 
     def __init__(self, like, window=20_000, size=forest.Size(leaf=6, features=0.4), seed=1):
         super().__init__(like)
-        missing = [name for name in like.input.features if name not in LEARNABLE]
-        if missing:
-            text = f"feature {', '.join(missing)}: samples do not hold it"
-            raise Refusal(f"{like.folder}: {text}", USAGE)
         self.size, self.seed = size, seed
         self.rows = {depth: collections.deque(maxlen=window) for depth in like.input.depths}
         self.window = self.forest = None
@@ -103,15 +113,10 @@ class Forest(Tuner):
         return self.loss, softmax(scores / by_count[batch.counts][:, None]).astype(np.float32)
 
     def freeze(self, folder, version, learn):
-        manifest, input, window = self.like.manifest, self.like.input, self.window
+        input = self.like.input
         by_count = calibrate.by_count(input.depths, self.temperatures, input.k)
-        taxonomy = {label["name"]: label["taxonomy"] for label in manifest["labels"]}
-        flows = volume.Flows(input, window.series, window.context, window.counts, window.classes,
-                             self.like.labels, taxonomy)
-        model = forestgraph.model(self.forest, by_count, manifest["name"])
-        bundle.write(folder, manifest["name"], version, flows, model, self.like.confidences,
-                     manifest.get("min_confidence", 0.0), manifest.get("ports", []), {},
-                     contradiction=self.like.contradiction, target=self.like.target, learn=learn)
+        model = forestgraph.model(self.forest, by_count, self.like.manifest["name"])
+        self.write(folder, version, learn, self.window, model, {})
 
 
 class Flow:

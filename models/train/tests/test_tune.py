@@ -1,5 +1,6 @@
 """fenxi-tune against a fenxi of Python, which sends samples and takes offers."""
 
+import dataclasses
 import errno
 import itertools
 import json
@@ -17,7 +18,9 @@ import numpy as np
 import pytest
 from test_volume import HEAVY, LIGHT, samples
 
-from fenxi_train import bundle, check, forest, servers, tune, tuner, volume, walkforward, wire
+from fenxi_train import (
+    bundle, check, forest, replay, runtime, servers, tune, tuner, volume, walkforward, wire,
+)
 from fenxi_train.errors import Refusal
 
 SIZE = forest.Size(trees=3, leaf=3, features=0.4)
@@ -97,7 +100,8 @@ class Said(list):
 def service(tmp_path):
     """A service whose offers are answered by `answers`, in turn; the last one stays."""
 
-    def made(answers=((200, "on trial"),), window=2_000, teacher=None, found=None, **others):
+    def made(answers=((200, "on trial"),), window=2_000, teacher=None, found=None,
+             kind=tuner.Forest, **others):
         own = like(tmp_path / "like", found or samples(depths=DEPTHS))
         into = tmp_path / "into"
         into.mkdir()
@@ -121,7 +125,8 @@ def service(tmp_path):
             return answer
 
         teacher = teacher(own) if teacher else tuner.Flow(own)
-        service = tune.Service(args, tuner.Forest(own, window, SIZE), teacher, offer, say)
+        learns = kind(own, window, *([SIZE] if kind is tuner.Forest else []))
+        service = tune.Service(args, learns, teacher, offer, say)
         return service, offers, say
 
     return made
@@ -205,8 +210,9 @@ def test_requests_are_a_line_and_replies_are_read_whole(tmp_path):
         wire.asked(tmp_path / "none", {})
 
 
-def test_what_is_offered_is_sound_and_like_the_first(service):
-    made, offers, _ = service()
+@pytest.mark.parametrize("kind", tune.TUNERS.values())
+def test_what_is_offered_is_sound_and_like_the_first(service, kind):
+    made, offers, _ = service(kind=kind)
     work(made, told(samples(15, 40, seed=2, depths=DEPTHS)), 12)
     assert len(offers) >= 3
     for name, offered in offers:
@@ -223,9 +229,35 @@ def test_what_is_offered_is_sound_and_like_the_first(service):
     )
     stability, outputs = made.tuner.evaluate(batch)
     assert 0 < stability < 1 and outputs.shape == (240, 4)
+    made.tuner.freeze(made.into / "last", "1.0.0", {})
+    frozen = runtime.run_all(bundle.read(made.into / "last").session(), batch.series, batch.context)
+    assert np.allclose(frozen, outputs, atol=1e-4)
     assert ((outputs.argmax(axis=1) > 1) == (batch.classes > 1)).mean() > 0.95
     status = json.loads((made.into / "status.json").read_text())
     assert status["answer"] == "on trial" and status["rounds"] == 12 and 0 < status["new_loss"] < 1
+
+
+def test_a_network_does_not_forget_what_new_traffic_lacks(tmp_path):
+    """Where nothing is rehearsed, it does."""
+    found = told(samples(15, 40, seed=2, depths=DEPTHS))
+    own = like(tmp_path / "like", found)
+    of = lambda some: tuner.batch_of(some, tuner.Flow(own), own)[0]
+    is_heavy = lambda sample: sample["truth"]["bytes_to_come"] > 20_000
+    light = of([s for s in found if not is_heavy(s)])
+    heavy = of([s for s in told(samples(5, 40, seed=9, depths=DEPTHS)) if is_heavy(s)])
+    shape = dataclasses.replace(replay.SHAPE, steps=400)
+    kept, lost = (replay.Network(own, 1_000, shape) for _ in range(2))
+    said = lambda network: float((network.evaluate(heavy)[1].argmax(axis=1) > 1).mean())
+    for network in kept, lost:
+        network.adapt(of(found))
+    assert min(said(kept), said(lost)) > 0.9
+    for _ in range(6):
+        for rows in lost.rows:
+            rows.clear()
+        for network in kept, lost:
+            network.adapt(light)
+    assert said(kept) > 0.9 and said(lost) < 0.5
+    assert all(len(rows) <= rows.maxlen == 1_000 * len(DEPTHS) // 4 for rows in kept.rows)
 
 
 def test_a_refusal_is_told_and_learning_goes_on(service):
@@ -435,8 +467,9 @@ def test_classes_are_learned_from_an_operators_labels(service, tmp_path):
 def test_bundles_that_samples_cannot_teach_are_refused(tmp_path):
     own = like(tmp_path / "b", samples(depths=DEPTHS))
     own.input.__dict__["features"] = ("tcp_flags",)
-    with pytest.raises(Refusal, match="feature tcp_flags: samples do not hold it"):
-        tuner.Forest(own)
+    for kind in tune.TUNERS.values():
+        with pytest.raises(Refusal, match="feature tcp_flags: samples do not hold it"):
+            kind(own)
     del own.manifest["target"]
     with pytest.raises(Refusal, match="a teacher is needed: --labels"):
         tuner.Flow(own)

@@ -18,14 +18,6 @@ const PASSES_MAX: usize = 20;
 /// How long they are repeated, within what opening a model may take (`model.open_timeout_s`).
 const REPEATED_FOR: Duration = Duration::from_secs(5);
 
-/// What a model said.
-#[derive(Debug, Clone, Default)]
-pub struct Asked {
-    /// By sample, as labels would have them.
-    pub classes: Vec<u16>,
-    pub outputs: Outputs,
-}
-
 /// A model with the session that runs it.
 pub struct Session<'a> {
     pub bundle: &'a Bundle,
@@ -39,9 +31,9 @@ pub struct Session<'a> {
 pub fn ask(
     sessions: &mut [Session<'_>; 2],
     samples: &[Sample],
-) -> Result<[Asked; 2], (usize, DeviceError)> {
+) -> Result<[Outputs; 2], (usize, DeviceError)> {
     let inputs = [0, 1].map(|at| Inputs::new(sessions[at].bundle, samples));
-    let (mut asked, mut least) = ([Asked::default(), Asked::default()], [Duration::MAX; 2]);
+    let (mut asked, mut least) = ([Outputs::default(), Outputs::default()], [Duration::MAX; 2]);
     let began = Instant::now();
     for pass in 0..PASSES_MAX {
         let is_fast = least[0].as_secs_f64() <= TIMES_MAX * least[1].as_secs_f64();
@@ -55,7 +47,7 @@ pub fn ask(
         }
     }
     for (asked, least) in asked.iter_mut().zip(least) {
-        asked.outputs.ns_per_row = least.as_nanos() as f64 / samples.len().max(1) as f64;
+        asked.ns_per_row = least.as_nanos() as f64 / samples.len().max(1) as f64;
     }
     Ok(asked)
 }
@@ -79,10 +71,10 @@ impl Inputs {
     }
 
     /// Runs all rows; also says how long that took.
-    fn run(&self, session: &mut Session<'_>) -> Result<(Asked, Duration), DeviceError> {
+    fn run(&self, session: &mut Session<'_>) -> Result<(Outputs, Duration), DeviceError> {
         let (device, columns) = (&mut *session.device, session.bundle.shape().classes);
         let step = device.sizes().largest().max(1);
-        let (mut asked, mut time) = (Asked::default(), Duration::ZERO);
+        let (mut asked, mut time) = (Outputs::default(), Duration::ZERO);
         for (series, contexts) in self.series.chunks(step).zip(self.contexts.chunks(step)) {
             let began = Instant::now();
             let answers = run_batch(device, series, contexts)?;
@@ -90,7 +82,7 @@ impl Inputs {
             asked.classes.extend(answers.iter().take(series.len()).map(|it| it.class));
             // None at all where a device computes none; the judge sees that.
             let given = device.probabilities().iter().take(series.len() * columns);
-            asked.outputs.probabilities.extend(given);
+            asked.probabilities.extend(given);
         }
         Ok((asked, time))
     }
@@ -121,12 +113,12 @@ mod tests {
         let mut sessions = [&mut first, &mut second]
             .map(|device| Session { bundle: &bundle, device: device.as_mut() });
         let [asked, again] = ask(&mut sessions, &samples).unwrap();
-        assert_eq!(asked.outputs.probabilities, again.outputs.probabilities);
-        assert_eq!(asked.outputs.probabilities.len(), 3 * 2);
-        assert!(asked.outputs.ns_per_row > 0.0);
+        assert_eq!(asked.probabilities, again.probabilities);
+        assert_eq!(asked.probabilities.len(), 3 * 2);
+        assert!(asked.ns_per_row > 0.0);
         // A server whose flows are large, and nothing known of any.
         assert_eq!(asked.classes[..2], [0, 1]);
-        let [_, _, [small, _]] = asked.outputs.probabilities.as_chunks::<2>().0 else { panic!() };
+        let [_, _, [small, _]] = asked.probabilities.as_chunks::<2>().0 else { panic!() };
         assert_eq!(asked.classes[2], u16::from(*small < 0.5));
     }
 }

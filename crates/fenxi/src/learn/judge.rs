@@ -18,6 +18,11 @@
 //! A candidate must be better than the model in use, and than tables that need no model: for bands
 //! by the bytes of the flow so far and by what the memory of servers said, for other classes by the
 //! model's own table of ports. Tables are learned on half of the flows and scored on the others.
+//!
+//! Rules act on labels, and mostly on the highest band. Neither log loss nor merit shows a model
+//! that never gives it, so a candidate's *lift* must not be shown to be less than a quarter of a
+//! rival's: the share of all that was to come which the questions carry that get the highest band,
+//! less their share of the questions. So the band does not gain by being given to everything.
 
 mod scored;
 
@@ -53,6 +58,13 @@ const LATE_MORE: f64 = 0.01;
 /// cache does not answer for a canary.
 const OTHERS_MAX: f64 = 0.05;
 
+/// The share of the lift of others that a candidate has to keep. A better model may be less sure,
+/// and rightly give the highest band to fewer.
+const LIFT_KEPT: f64 = 0.25;
+
+/// The share of resamples above which a lower lift is shown, in whichever stage.
+const LIFT_SHOWN: f64 = 0.99;
+
 /// In this share of resamples the other model may do worse for a table to bring it back.
 const PROBABLY: f64 = 0.80;
 
@@ -79,6 +91,8 @@ pub struct Question {
 /// What a model said to all questions.
 #[derive(Debug, Clone, Default)]
 pub struct Outputs {
+    /// By question, as labels would have them.
+    pub classes: Vec<u16>,
     /// Questions × classes.
     pub probabilities: Vec<f32>,
     pub ns_per_row: f64,
@@ -158,6 +172,11 @@ pub enum Refused {
     )]
     NotBetter(Rival, Score, Score),
     #[error(
+        "it hardly gives the highest band: that carries {:.3} of all, beyond its share of the \
+         questions, and {:.3} with {}", .1, .2, .0.name()
+    )]
+    LowLift(Rival, f64, f64),
+    #[error(
         "the model beside it is better: log loss {:.3} against {:.3}, merit {:.3} against {:.3}",
         .1.log_loss, .0.log_loss, .1.merit, .0.merit
     )]
@@ -197,6 +216,7 @@ impl Refused {
             Refused::NotBetter(Rival::Servers, ..) => "servers",
             Refused::NotBetter(Rival::Ports, ..) => "ports",
             Refused::NotBetter(..) => "not_better",
+            Refused::LowLift(..) => "low_lift",
             Refused::Outdone(..) => "outdone",
             Refused::Worse(..) => "worse",
             Refused::Late(..) => "late",
@@ -243,8 +263,13 @@ pub fn judge(trial: &Trial<'_>, confidence: f64) -> Result<Figures, Refused> {
     let mut scores = Vec::new();
     for (rival, theirs) in &rivals {
         let score = theirs.score(questions);
-        if !flows.compare(questions, &scored, theirs).is_better(confidence) {
+        let compared = flows.compare(questions, &scored, theirs);
+        if !compared.is_better(confidence) {
             return Err(Refused::NotBetter(*rival, own, score));
+        }
+        if compared.has_lower_lift(LIFT_SHOWN) {
+            let [own, theirs] = [&scored, theirs].map(|it| it.lift(questions));
+            return Err(Refused::LowLift(*rival, own, theirs));
         }
         scores.push((*rival, score));
     }

@@ -37,9 +37,8 @@ use dataplane::state::SharedState;
 use flowmgr::record::Sample;
 use tracing::{info, warn};
 
-use super::ask::Asked;
 use super::held::{HeldSample, SharedHeld, question, told_question};
-use super::judge::{self, Figures, Question, Rival, Trial};
+use super::judge::{self, Figures, Outputs, Question, Rival, Trial};
 use super::refusal::Refusal;
 use super::signature::Key;
 use crate::protocol::FlowTruth;
@@ -74,7 +73,7 @@ const LOOK_FLOWS: usize = 100;
 const STAGE_WITHIN: Duration = Duration::from_secs(3600);
 
 /// All outcomes, good ones first.
-pub const OUTCOMES: [&str; 27] = [
+pub const OUTCOMES: [&str; 28] = [
     "judged",
     "canary",
     "promoted",
@@ -99,6 +98,7 @@ pub const OUTCOMES: [&str; 27] = [
     "slow",
     "unneeded",
     "not_better",
+    "low_lift",
     "counter",
     "servers",
     "ports",
@@ -118,7 +118,7 @@ pub trait Models {
         task: usize,
         pair: [&Arc<Bundle>; 2],
         samples: Vec<Sample>,
-    ) -> Result<[Asked; 2], Refusal>;
+    ) -> Result<[Outputs; 2], Refusal>;
 
     /// Lets a model answer a share of new flows. Returns its generation; `None`: there can be no
     /// canary here.
@@ -300,15 +300,15 @@ impl Offers {
         from: u64,
         confidence: f64,
         models: &mut dyn Models,
-    ) -> Result<(Asked, Figures), Refusal> {
+    ) -> Result<(Outputs, Figures), Refusal> {
         let Candidate { bundle, before, .. } = candidate;
         let (samples, questions) = self.known(task, from, bundle)?;
         let [own, in_use] = models.ask(task, [bundle, before], samples)?;
         let trial = Trial {
             questions: &questions,
             classes: bundle.shape().classes,
-            candidate: &own.outputs,
-            in_use: &in_use.outputs,
+            candidate: &own,
+            in_use: &in_use,
         };
         let figures = judge::judge(&trial, confidence)?;
         Ok((own, figures))

@@ -122,6 +122,8 @@ pub struct Undo {
     running: Loaded,
     /// The sessions that the reload replaced, by task.
     before: Vec<Option<Previous>>,
+    /// The generations of the models that it found in use, by task.
+    generations: Vec<u16>,
     /// When it is undone unless it is confirmed.
     at: Instant,
 }
@@ -290,9 +292,11 @@ impl Reloader {
         let next = read.taken_over_by(&self.running).map_err(unreadable)?.live();
         let change = self.prepare(&next.config, Sessions::AsConfigured)?;
         let has_model = change.has_model();
+        let generations = self.generations();
         let Applied { before, rules_gone } = self.apply(change)?;
         let running = std::mem::replace(&mut self.running, next);
-        self.undo = confirm_within.map(|time| Undo { running, before, at: Instant::now() + time });
+        let undo = |time| Undo { running, before, generations, at: Instant::now() + time };
+        self.undo = confirm_within.map(undo);
         self.note_undo();
         Ok(ReloadOutcome { differences, has_model, rules_gone })
     }
@@ -400,12 +404,11 @@ impl Reloader {
 
     /// Undoes the last reload, because nobody has confirmed it in time.
     fn revert(&mut self) {
-        let Some(Undo { running, before, .. }) = self.undo.take() else { return };
-        let sessions = Sessions::Again(before);
-        let change = self.prepare(&running.config, sessions);
-        match change.and_then(|change| self.apply(change)) {
-            Ok(_) => {
+        let Some(Undo { running, before, generations, .. }) = self.undo.take() else { return };
+        match self.go_back(&running.config, before) {
+            Ok(()) => {
                 self.running = running;
+                self.note_returns(&generations);
                 self.helpers.state().update(|state| state.reloads.reverted += 1);
                 warn!("the reload was not confirmed in time and has been undone");
             }
@@ -415,6 +418,27 @@ impl Reloader {
             }
         }
         self.note_undo();
+    }
+
+    /// Brings the models of before back, and what else this configuration says.
+    fn go_back(&mut self, config: &Config, before: Vec<Option<Previous>>) -> Result<(), Refusal> {
+        let mut afresh: Vec<_> =
+            before.iter().map(|it| it.as_ref().and_then(Previous::afresh)).collect();
+        let replacing = self.generations();
+        let change = self.prepare(config, Sessions::Again(before));
+        let Err(why) = change.and_then(|change| self.apply(change)) else { return Ok(()) };
+        // Some workers may have their sessions back, while a device of another one hangs.
+        let now = self.generations();
+        for (task, afresh) in afresh.iter_mut().enumerate() {
+            afresh.take_if(|_| now[task] != replacing[task]);
+        }
+        if afresh.iter().all(Option::is_none) {
+            return Err(why);
+        }
+        let said = answers::refused(&why).error.unwrap_or_default();
+        warn!("{said}; what was in use before the reload is opened again");
+        let change = self.prepare(config, Sessions::Again(afresh))?;
+        self.apply(change).map(drop)
     }
 
     fn load_model(&mut self, task: Option<&str>, dir: &Path) -> Reply {

@@ -105,7 +105,7 @@ impl Labels {
         let cold = flows.entries.cold(index);
         let hot = flows.entries.hot(index);
         let ((_, from), (_, to)) = hot.key().ends(hot.is_low_forward());
-        let bytes = kept.reported.saturating_add(flows.entries.counts(index).bytes_total());
+        let bytes = kept.reported.saturating_add(flows.entries.bytes_total(index));
         let mut sample = Box::new(Sample {
             flow_id: cold.flow_id,
             task,

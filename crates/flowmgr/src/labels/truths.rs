@@ -76,7 +76,7 @@ impl Truths {
     /// The packet of this time, which was counted, has completed the series of a depth.
     pub fn note(&mut self, entries: &Entries, depth: DepthId, index: u32, time_us: i64) {
         if let Some(place) = self.places[depth.index()] {
-            let bytes = entries.counts(index).bytes_total();
+            let bytes = entries.bytes_total(index);
             self.of_flow(index)[usize::from(place)] = Noted { bytes, time_us };
         }
     }
@@ -97,7 +97,7 @@ impl Truths {
         let Noted { bytes, time_us } = self.noted(depth, index)?;
         let last_us = entries.hot(index).last_us;
         Some(Came {
-            bytes: entries.counts(index).bytes_total().wrapping_sub(bytes),
+            bytes: entries.bytes_total(index).wrapping_sub(bytes),
             us: last_us.saturating_sub(time_us).max(0) as u64,
         })
     }

@@ -16,7 +16,7 @@ use crate::key::Key;
 use crate::memory::{Array, Zeroed};
 
 /// Later flows push out older ones: the weight of a cell, in flows, at most.
-pub(super) const FLOWS_MAX: f64 = 32.0;
+const FLOWS_MAX: u8 = 32;
 pub(super) const WAYS: usize = 8;
 /// Bytes of a cell with its hash.
 pub const CELL_BYTES: usize = size_of::<Set>() / WAYS;
@@ -71,12 +71,12 @@ impl Cell {
 
     /// Counts a flow that has ended.
     pub(super) fn add(&mut self, numbers: [f64; 3]) {
-        let flows = (self.flows() + 1.0).min(FLOWS_MAX);
+        self.flows = (self.flows + 1).min(FLOWS_MAX);
+        let flows = self.flows();
         for (mean, x) in self.means.iter_mut().zip(numbers) {
             let before = f64::from(*mean);
             *mean = (before + (x - before) / flows) as f32;
         }
-        self.flows = flows as u8;
     }
 
     /// Notes that a flow begins; µs since the one before, if there was one.
@@ -88,7 +88,7 @@ impl Cell {
     /// Whether its numbers can come from flows.
     pub fn is_possible(&self) -> bool {
         let most = [super::NUMBER_MAX as f32, 53.0, 53.0];
-        f64::from(self.flows) <= FLOWS_MAX
+        self.flows <= FLOWS_MAX
             && self.means.iter().zip(most).all(|(mean, most)| (0.0..=most).contains(mean))
     }
 
@@ -96,7 +96,7 @@ impl Cell {
     pub fn worth(&self, minute: u16) -> f32 {
         let bytes = match self.flows {
             0 => UNKNOWN,
-            flows => super::log2((f32::from(flows) * self.means[0]) as u64) as f32,
+            flows => super::log2((f32::from(flows) * self.means[0]) as i64) as f32,
         };
         bytes - f32::from(self.age(minute)) / 60.0
     }
@@ -186,20 +186,13 @@ impl Table {
 
     /// The cell of this hash; a new one where there is none. `bytes`, if they are known, are the
     /// flow's that wants it. None where all others are worth more.
-    pub fn find_or_add(&mut self, hash: u64, minute: u16, bytes: Option<u64>) -> Option<&mut Cell> {
+    #[inline]
+    pub fn find_or_add(&mut self, hash: u64, minute: u16, bytes: Option<i64>) -> Option<&mut Cell> {
         let place = self.place(hash);
         let set = &mut self.sets[place];
         let way = match set.hashes.iter().position(|&it| it == hash) {
             Some(way) => way,
-            None => {
-                let way = set.way_for(minute, bytes)?;
-                match set.hashes[way] {
-                    0 => self.counters.cells += 1,
-                    _ => self.counters.evicted += 1,
-                }
-                (set.hashes[way], set.cells[way]) = (hash, Cell::NEW);
-                way
-            }
+            None => set.add(hash, minute, bytes, &mut self.counters)?,
         };
         let cell = &mut set.cells[way];
         cell.minute = minute;
@@ -208,8 +201,26 @@ impl Table {
 }
 
 impl Set {
+    /// A new cell's way.
+    #[inline(never)]
+    fn add(
+        &mut self,
+        hash: u64,
+        minute: u16,
+        bytes: Option<i64>,
+        counters: &mut ServerCounters,
+    ) -> Option<usize> {
+        let way = self.way_for(minute, bytes)?;
+        match self.hashes[way] {
+            0 => counters.cells += 1,
+            _ => counters.evicted += 1,
+        }
+        (self.hashes[way], self.cells[way]) = (hash, Cell::NEW);
+        Some(way)
+    }
+
     /// The way that a newcomer may take.
-    fn way_for(&self, minute: u16, bytes: Option<u64>) -> Option<usize> {
+    fn way_for(&self, minute: u16, bytes: Option<i64>) -> Option<usize> {
         if let Some(way) = self.hashes.iter().position(|&it| it == 0) {
             return Some(way);
         }

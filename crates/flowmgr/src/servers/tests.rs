@@ -84,7 +84,12 @@ fn logarithms_are_exact_at_powers_of_two_and_rise_between() {
     }
     let values: Vec<f64> = (0..10_000).map(log2).collect();
     assert!(values.is_sorted_by(|a, b| a < b));
-    assert!(log2(NUMBER_MAX) < log2(u64::MAX));
+    let by_the_book = |x: i64| {
+        let whole = (x + 1).ilog2();
+        f64::from(whole) + ((x + 1) - (1 << whole)) as f64 / (1_i64 << whole) as f64
+    };
+    assert!(values.iter().zip(0..).all(|(found, x)| *found == by_the_book(x)));
+    assert!(log2(NUMBER_MAX as i64) < log2(i64::MAX));
 }
 
 /// As many servers as the flood of the promise, 100,000 in a second, each with one flow. The
@@ -124,8 +129,8 @@ fn a_flood_of_servers_leaves_the_busiest() {
 #[test]
 fn the_least_worth_makes_room_and_worth_fades() {
     let memory = &mut memory(8);
-    let hour_us = 60 * MINUTE_US;
-    let cell = |memory: &mut Memory, hash: u64, volume: u64, at_us: i64| {
+    let hour_us = 60 * MINUTE_US as i64;
+    let cell = |memory: &mut Memory, hash: u64, volume: i64, at_us: i64| {
         let found = memory.table.find_or_add(hash, minute(at_us), Some(volume));
         let is_there = found.is_some();
         found.into_iter().for_each(|cell| cell.add([volume as f64, log2(volume), 0.0]));
@@ -133,7 +138,7 @@ fn the_least_worth_makes_room_and_worth_fades() {
     };
     // Eight cells, of 2 to 16 MiB.
     for hash in 1..=8 {
-        assert!(cell(memory, hash, hash << 21, 0));
+        assert!(cell(memory, hash, (hash as i64) << 21, 0));
     }
     assert!(!cell(memory, 9, 1000, 0), "all are busy, and it is small");
     assert!(memory.table.find_or_add(9, 0, None).is_none());

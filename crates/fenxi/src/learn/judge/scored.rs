@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use accel::argmax;
 use flowmgr::hash::split_mix;
 
-use super::{Outputs, Question, Score};
+use super::{LIFT_KEPT, Outputs, Question, Score};
 
 /// The share of questions whose worth is the merit.
 const MARKED: f64 = 0.05;
@@ -22,6 +22,8 @@ const RESAMPLES: usize = 400;
 pub struct Scored {
     log_loss: Vec<f64>,
     merit: Merit,
+    /// Where the classes are bands, whether it gives the highest one, by question.
+    highest: Vec<bool>,
 }
 
 /// The questions whose worth is the merit.
@@ -50,6 +52,15 @@ impl Scored {
         }
     }
 
+    /// See [`super`].
+    pub fn lift(&self, questions: &[Question]) -> f64 {
+        let highest = questions.iter().zip(&self.highest).filter(|(_, is_highest)| **is_highest);
+        let (count, carried) =
+            highest.fold((0.0, 0.0), |(count, carried), (it, _)| (count + 1.0, carried + it.worth));
+        let worth: f64 = questions.iter().map(|it| it.worth).sum();
+        carried / worth.max(1.0) - count / questions.len() as f64
+    }
+
     /// The worth of the questions that make the merit, among `all`. Each question counts as often
     /// as `weight` says.
     fn gained(&self, questions: &[Question], all: f64, weight: impl Fn(usize) -> f64) -> f64 {
@@ -75,11 +86,14 @@ impl Scored {
 
 pub fn of_model(questions: &[Question], classes: usize, outputs: &Outputs) -> Scored {
     let rows = outputs.probabilities.chunks_exact(classes).zip(questions);
-    let merit = match questions.iter().all(|it| it.by_port.is_some()) {
-        true => Merit::Right(rows.map(|(row, it)| argmax(row) == it.truth).collect()),
-        false => Merit::first(&expected(questions, classes, outputs)),
-    };
-    Scored { log_loss: log_loss(questions, classes, outputs), merit }
+    let log_loss = log_loss(questions, classes, outputs);
+    if questions.iter().all(|it| it.by_port.is_some()) {
+        let right = rows.map(|(row, it)| argmax(row) == it.truth).collect();
+        return Scored { log_loss, merit: Merit::Right(right), highest: Vec::new() };
+    }
+    let merit = Merit::first(&expected(questions, classes, outputs));
+    let highest = outputs.classes.iter().map(|&it| usize::from(it) + 1 == classes).collect();
+    Scored { log_loss, merit, highest }
 }
 
 /// −ln of what was given to the truth, by question.
@@ -110,7 +124,7 @@ pub fn by_key(questions: &[Question], bands: usize, key: &[f64]) -> Scored {
     let row = |key: &f64| bounds.partition_point(|bound| bound <= key);
     let rows: Vec<usize> = key.iter().map(row).collect();
     let learned = learned(questions, bands, &rows, 1.0);
-    Scored { log_loss: log_loss(questions, bands, &learned), merit: Merit::first(key) }
+    Scored { merit: Merit::first(key), ..of_model(questions, bands, &learned) }
 }
 
 /// A table for classes that are no bands, with the row of each question.
@@ -136,7 +150,9 @@ fn learned(questions: &[Question], classes: usize, rows: &[usize], first: f32) -
         let all: f32 = others.iter().sum();
         others.iter().map(move |count| count / all)
     });
-    Outputs { probabilities: shares.collect(), ns_per_row: 0.0 }
+    let probabilities: Vec<f32> = shares.collect();
+    let classes = probabilities.chunks_exact(classes).map(|row| argmax(row) as u16).collect();
+    Outputs { classes, probabilities, ns_per_row: 0.0 }
 }
 
 /// The flows of the questions, which are what is drawn.
@@ -150,7 +166,25 @@ pub struct Flows {
 #[derive(Clone, Default)]
 struct Sums {
     questions: f64,
+    worth: f64,
     more_loss: f64,
+    /// Questions that get the highest band, less [`LIFT_KEPT`] times the other's; and their worth.
+    more_highest: f64,
+    more_carried: f64,
+}
+
+impl Sums {
+    fn add(&mut self, times: f64, more: &Sums) {
+        self.questions += times * more.questions;
+        self.worth += times * more.worth;
+        self.more_loss += times * more.more_loss;
+        self.more_highest += times * more.more_highest;
+        self.more_carried += times * more.more_carried;
+    }
+
+    fn more_lift(&self) -> f64 {
+        self.more_carried / self.worth.max(1.0) - self.more_highest / self.questions.max(1.0)
+    }
 }
 
 /// In which share of resamples the first of two models did better or worse.
@@ -158,9 +192,15 @@ pub struct Compared {
     log_loss_lower: f64,
     merit_higher: f64,
     merit_lower: f64,
+    lift_lower: f64,
 }
 
 impl Compared {
+    /// Less than [`LIFT_KEPT`] of the other's.
+    pub fn has_lower_lift(&self, confidence: f64) -> bool {
+        self.lift_lower >= confidence
+    }
+
     pub fn is_better(&self, confidence: f64) -> bool {
         let is_shown = |share: f64| share >= confidence;
         (is_shown(self.log_loss_lower) && !is_shown(self.merit_lower))
@@ -183,32 +223,32 @@ impl Flows {
     /// same for many. The same draws every time, so that a verdict can be repeated.
     pub fn compare(&self, questions: &[Question], a: &Scored, b: &Scored) -> Compared {
         let mut of_flows = vec![Sums::default(); self.count];
-        let losses = a.log_loss.iter().zip(&b.log_loss);
-        for (flow, (a, b)) in self.numbers.iter().zip(losses) {
-            let of_flow = &mut of_flows[*flow];
-            of_flow.questions += 1.0;
-            of_flow.more_loss += a - b;
+        for (at, (flow, Question { worth, .. })) in self.numbers.iter().zip(questions).enumerate() {
+            let is_highest = |of: &Scored| f64::from(u8::from(of.highest.get(at) == Some(&true)));
+            let more_highest = is_highest(a) - LIFT_KEPT * is_highest(b);
+            let (worth, more_carried) = (*worth, more_highest * worth);
+            let more_loss = a.log_loss[at] - b.log_loss[at];
+            let of_question = Sums { questions: 1.0, worth, more_loss, more_highest, more_carried };
+            of_flows[*flow].add(1.0, &of_question);
         }
         let mut drawn = vec![0.0; self.count];
-        let (mut random, mut counts) = (0, [0_u32; 3]);
+        let (mut random, mut counts) = (0, [0_u32; 4]);
         for _ in 0..RESAMPLES {
             drawn.fill_with(|| poisson(&mut random));
             let mut sum = Sums::default();
-            for (times, of_flow) in drawn.iter().zip(&of_flows) {
-                sum.questions += times * of_flow.questions;
-                sum.more_loss += times * of_flow.more_loss;
-            }
+            drawn.iter().zip(&of_flows).for_each(|(times, of_flow)| sum.add(*times, of_flow));
             let weight = |at: usize| drawn[self.numbers[at]];
             let gained = |of: &Scored| of.gained(questions, sum.questions, weight);
             let more_merit = gained(a) - gained(b);
-            let happened = [sum.more_loss < 0.0, more_merit > 0.0, more_merit < 0.0];
+            let is_lower = sum.more_lift() < 0.0;
+            let happened = [sum.more_loss < 0.0, more_merit > 0.0, more_merit < 0.0, is_lower];
             for (count, happened) in counts.iter_mut().zip(happened) {
                 *count += u32::from(happened);
             }
         }
-        let [log_loss_lower, merit_higher, merit_lower] =
+        let [log_loss_lower, merit_higher, merit_lower, lift_lower] =
             counts.map(|count| f64::from(count) / RESAMPLES as f64);
-        Compared { log_loss_lower, merit_higher, merit_lower }
+        Compared { log_loss_lower, merit_higher, merit_lower, lift_lower }
     }
 }
 

@@ -60,6 +60,22 @@ impl Offers {
         }
     }
 
+    /// The model of generation `before` is in use again, as generation `now`: a reload was undone.
+    /// What was seen meanwhile is of another model, so a candidate's stage begins anew.
+    pub fn is_again(&mut self, task: usize, before: u16, now: u16) {
+        let from = self.held.with(|held| held.pushed(task));
+        match &mut self.promoted[task] {
+            Some(promoted) if promoted.generation == before => promoted.generation = now,
+            _ => {}
+        }
+        match &mut self.candidates[task] {
+            Some(candidate) if candidate.generation == before => {
+                (candidate.generation, candidate.from) = (now, from);
+            }
+            _ => {}
+        }
+    }
+
     /// Looks at the model that was kept, if it is still in use and that is due.
     pub(super) fn look_at_promoted(&mut self, task: usize, models: &mut dyn Models) {
         let Some(mut promoted) = self.promoted[task].take() else { return };
@@ -92,7 +108,7 @@ impl Offers {
         match models.ask(task, [bundle, chosen], samples) {
             Ok([own, chosen]) => {
                 *is_said = false;
-                let (candidate, in_use) = (&own.outputs, &chosen.outputs);
+                let (candidate, in_use) = (&own, &chosen);
                 let classes = bundle.shape().classes;
                 let trial = Trial { questions: &questions, classes, candidate, in_use };
                 Ok(judge::check_promoted(&trial, RETURNED)?)

@@ -242,7 +242,7 @@ impl Offers {
             });
             judge::check_others(count)?;
         }
-        let (candidate, in_use) = (&own.outputs, &other.outputs);
+        let (candidate, in_use) = (&own, &other);
         let classes = bundle.shape().classes;
         let trial = Trial { questions: &questions, classes, candidate, in_use };
         Ok(judge::check_answering(&trial, confidence)?)

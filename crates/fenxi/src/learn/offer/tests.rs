@@ -3,7 +3,6 @@
 
 use super::super::held::KEPT;
 use super::super::held::tests::sample;
-use super::super::judge::Outputs;
 use super::*;
 use config::Sources;
 use dataplane::tasks::OpenTask;
@@ -47,16 +46,14 @@ impl Models for Slopes {
         _: usize,
         pair: [&Arc<Bundle>; 2],
         samples: Vec<Sample>,
-    ) -> Result<[Asked; 2], Refusal> {
+    ) -> Result<[Outputs; 2], Refusal> {
         Ok(pair.map(|bundle| {
             let slope: f64 = bundle.version().parse().unwrap();
             let upper = samples.iter().map(|it| chance(slope, it.flow_id) as f32);
-            Asked {
+            Outputs {
                 classes: upper.clone().map(|it| u16::from(it > 0.5)).collect(),
-                outputs: Outputs {
-                    probabilities: upper.flat_map(|it| [1.0 - it, it]).collect(),
-                    ns_per_row: 100.0,
-                },
+                probabilities: upper.flat_map(|it| [1.0 - it, it]).collect(),
+                ns_per_row: 100.0,
             }
         }))
     }

@@ -101,16 +101,11 @@ impl Change {
         let mut prepared = Vec::new();
         for ((number, opening), before) in base.openings().zip(before) {
             let (now, next) = (base.now.of_task(number), next.of_task(number));
-            let is_return = before.is_some();
-            let at_hand = match before {
-                Some(before) => opening.again(&next, before),
-                None => is_undone.then(|| opening.keep(&next)),
-            };
-            let mut task = match at_hand {
-                Some(task) => task,
+            let task = match before {
+                Some(before) => again(base, opening, &next, before)?,
+                None if is_undone => opening.keep(&next),
                 None => as_configured(base, opening, &now, &next)?,
             };
-            task.is_return = is_return;
             prepared.push(Some(task));
         }
         let mut change = Change::around(prepared, base, next)?;
@@ -145,14 +140,8 @@ impl Change {
     /// Prepares the return of one task to a model that was in use before, with its sessions if they
     /// can work again.
     pub fn back(base: &Base, task: usize, before: Previous) -> Result<Change, Refusal> {
-        let (opening, now) = (&base.openings[task], base.now.of_task(task));
-        let bundle = before.bundle().clone();
-        let mut again = match opening.again(&now, before) {
-            Some(again) => again,
-            None => base.open_sessions(opening, &now, bundle)?,
-        };
-        again.is_return = true;
-        Ok(Change::of_task(base, task, again)?)
+        let prepared = again(base, &base.openings[task], &base.now.of_task(task), before)?;
+        Ok(Change::of_task(base, task, prepared)?)
     }
 
     /// Whether devices are replaced, for another model or the same one.
@@ -256,6 +245,22 @@ fn changed<T: PartialEq>(
 pub fn flow(config: &Config, bundles: &[Arc<Bundle>]) -> Result<flowmgr::Settings, Error> {
     let actions = actions(config, bundles.iter().map(|bundle| &**bundle))?;
     Ok(flow_settings(config, actions))
+}
+
+/// A model that was in use before, with its sessions if they can work again.
+fn again(
+    base: &Base,
+    opening: &Opening,
+    config: &Config,
+    before: Previous,
+) -> Result<Prepared, Refusal> {
+    let bundle = before.bundle().clone();
+    let mut again = match opening.again(config, before) {
+        Some(again) => again,
+        None => base.open_sessions(opening, config, bundle)?,
+    };
+    again.is_return = true;
+    Ok(again)
 }
 
 /// The sessions that `next` asks for. Those in use stay if they match: opening a session can take

@@ -12,7 +12,7 @@ use tracing::warn;
 
 use super::change::{Base, Change};
 use super::{Reloader, answers};
-use crate::learn::{Asked, Models, Offers, Refusal, Session, ask};
+use crate::learn::{Models, Offers, Outputs, Refusal, Session, ask};
 use crate::protocol::{Body, Code, FlowTruth, Reply};
 
 /// Why offers come to nothing.
@@ -54,6 +54,29 @@ impl Reloader {
         if let Some(mut offers) = self.offers.take() {
             offers.turn(self);
             self.offers = Some(offers);
+        }
+    }
+
+    /// By task, the generation of the model in use.
+    pub(super) fn generations(&self) -> Vec<u16> {
+        let state = self.helpers.state().get();
+        state.tasks.iter().map(|task| task.model.generation).collect()
+    }
+
+    /// A reload was undone: what was known of the models of these generations holds for those in
+    /// use now.
+    pub(super) fn note_returns(&mut self, generations: &[u16]) {
+        let now = self.generations();
+        let returned = generations.iter().zip(&now).enumerate();
+        for (task, (&before, &now)) in returned.filter(|(_, (before, now))| before != now) {
+            if let Some(offers) = &mut self.offers {
+                offers.is_again(task, before, now);
+            }
+            if let Some((generation, _)) = &mut self.promoted[task]
+                && *generation == before
+            {
+                *generation = now;
+            }
         }
     }
 
@@ -135,7 +158,7 @@ impl Models for Reloader {
         task: usize,
         pair: [&Arc<Bundle>; 2],
         samples: Vec<Sample>,
-    ) -> Result<[Asked; 2], Refusal> {
+    ) -> Result<[Outputs; 2], Refusal> {
         let pair = pair.map(Arc::clone);
         let dir = pair[0].dir().to_owned();
         self.beside(task, &dir, move |base| {
