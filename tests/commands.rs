@@ -7,6 +7,7 @@ mod bench;
 mod config;
 mod defaults;
 mod devices;
+mod init;
 mod model;
 mod profile;
 mod replay;
@@ -44,7 +45,9 @@ fn ran<S: AsRef<OsStr>>(args: &[S]) -> Finished {
 #[test]
 fn help_version_and_wrong_usage() {
     let help = ran(&["--help"]).expect_code(0);
-    for command in ["run", "replay", "check", "config", "model", "devices", "profile", "ctl"] {
+    for command in
+        ["run", "replay", "check", "init", "config", "model", "devices", "profile", "ctl"]
+    {
         assert!(help.stdout.contains(&format!("\n  {command} ")), "{}", help.stdout);
     }
     let replay = ran(&["replay", "--help"]).expect_code(0).stdout;

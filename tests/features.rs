@@ -269,7 +269,7 @@ fn k_follows_the_bundle() {
         common::run(check)
     };
     let drawn = check(&[]).expect_code(0).stdout;
-    assert!(drawn.contains(" labels      after 3 packets with payload\n"), "{drawn}");
+    assert!(drawn.contains("\nasked     after 3 packets with payload\n"), "{drawn}");
     check(&["flow.k=3"]).expect_code(0);
     let refused = check(&["flow.k=5"]).expect_code(78).stderr;
     assert!(

@@ -259,7 +259,7 @@ fn the_packages_work_from_where_they_are_unpacked() {
     assert_eq!(package.text("DEBIAN/conffiles"), "/etc/fenxi/fenxi.toml\n");
     assert!(!package.path("etc/logrotate.d").exists());
     assert!(examples.join("logrotate.d/fenxi").is_file());
-    let (code, said) = package.fenxi(&["config", "show", "-c", &config]);
+    let (code, said) = package.fenxi(&["config", "show", "--all", "-c", &config]);
     let rotates = said.lines().any(|line| line.starts_with("rotate_mib = 256"));
     assert!(code == 0 && rotates, "{said}");
     assert!(package.text("DEBIAN/control").contains("\nVersion: 0.1.0-9\n"));

@@ -333,7 +333,7 @@ fn a_model_in_the_working_directory_is_not_taken_for_the_shipped_one() {
     };
     copy_all(&shipped_bundle(), &place("prefix/share/fenxi/models/protocol"));
     let drawn = check().expect_code(0).stdout;
-    assert!(drawn.contains("native: protocol "), "{drawn}");
+    assert!(drawn.contains("\nmodel     protocol "), "{drawn}");
 
     fs::remove_dir_all(place("prefix/share")).unwrap();
     if Path::new("/usr/share/fenxi/models").exists() {

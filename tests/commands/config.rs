@@ -7,9 +7,30 @@ use std::path::{Path, PathBuf};
 use super::ran;
 use crate::common::{fenxi, root, run};
 
+/// The first lines have no word that an operator need not know.
+#[test]
+fn check_says_what_a_run_does() {
+    let said = ran(&["check", "--config-only"]).expect_code(0).stdout;
+    for part in [
+        "ok, the configuration is valid\n\nwatches   no interface; mode tap\n",
+        "\nflows     at most 1048576, ",
+        "\nmodel     protocol 2.0.0 (29 classes)\n",
+        "\nasked     by port at once, or after 1, 2, 3, 5, 10 packets with payload\n",
+        "\nlabels    with the packet that decides; recorded only (mode tap)\n",
+        "\ntasks\n  default (protocol 2.0.0; native (default: native takes this model)) ─► \
+         records\n",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    for word in ["K ", "pipeline", "priority", "batch", "inline", "ring"] {
+        assert!(!said.contains(word), "{word}: {said}");
+    }
+}
+
 #[test]
 fn check_draws_the_pipeline() {
-    let drawn = ran(&["check", "--config-only"]).expect_code(0).stdout;
+    let deep = ["check", "--deep", "--config-only"];
+    let drawn = ran(&deep).expect_code(0).stdout;
     for part in [
         "ok, the configuration is valid\n\npipeline 1:0:0, 1 instance\n",
         "after 1, 2, 3, 5, 10 packets with payload: inline, native: protocol",
@@ -19,12 +40,12 @@ fn check_draws_the_pipeline() {
         assert!(drawn.contains(part), "{part}: {drawn}");
     }
     let layout = ["--set", "pipeline.layout=1:1:1"];
-    let drawn = ran(&[&["check", "--config-only"], &layout[..]].concat()).expect_code(0).stdout;
+    let drawn = ran(&[&deep[..], &layout].concat()).expect_code(0).stdout;
     assert!(drawn.contains("\n\npipeline 1:1:1, 1 instance\n"), "{drawn}");
     let parts = [
         "1048576 flows, ",
-        " labels      by port at once, or after 1, 2, 3, 5, 10 packets with payload\n",
-        "a label waits up to 10 ms for a batch; any size fits, so nothing is carried over",
+        " labels      by port at once, or after 1, 2, 3, 5, 10 packets with payload; 4096 slots\n",
+        "carry-over, T = 10ms, ",
         "cache: off",
         "native: protocol",
         "; native (default: native takes this model); ",
@@ -41,25 +62,28 @@ fn check_draws_the_pipeline() {
         "analytics.policy=timeout",
         "accel.devices=[\"simulated\"]",
     ];
-    let drawn = run(fenxi(
-        ["check", "--config-only"]
-            .into_iter()
-            .chain(sets.into_iter().flat_map(|set| ["--set", set])),
-    ))
-    .expect_code(0)
-    .stdout;
+    let sets = sets.into_iter().flat_map(|set| ["--set", set]);
+    let drawn = run(fenxi(deep.into_iter().chain(sets))).expect_code(0).stdout;
     let parts = [
         "labels: recorded only (mode tap)",
         "prefix 6 of 10, 65536 entries, while it saves time",
-        "a label waits up to 10 ms for a batch",
+        "timeout, T = 10ms",
         "simulated: protocol",
     ];
     assert!(parts.iter().all(|part| drawn.contains(part)), "{drawn}");
 
     assert_eq!(drawn.matches("\n  analytics-0.0 ").count(), 1, "{drawn}");
-    let fixed = ran(&["check", "--config-only", "--set", "accel.fixed_sizes=true"]);
-    let fixed = fixed.expect_code(0).stdout;
-    assert!(fixed.contains("a label waits 10 ms for a batch, 50 ms at most; cache"), "{fixed}");
+    let waits = |set: &str| {
+        let sets = [&["check", "--config-only", "--set", set], &layout[..]].concat();
+        ran(&sets).expect_code(0).stdout
+    };
+    let fixed = waits("accel.fixed_sizes=true");
+    assert!(
+        fixed.contains("\nlabels    a label waits 10 ms for a batch, 50 ms at most; "),
+        "{fixed}"
+    );
+    let any = waits("accel.fixed_sizes=false");
+    assert!(any.contains("a label waits up to 10 ms for a batch; any size fits, so "), "{any}");
 
     // What is done about each label, in the mode that runs.
     let drawn = |sets: &[&str]| {
@@ -69,7 +93,7 @@ fn check_draws_the_pipeline() {
     };
     let mark = drawn(&["io.mode=mark"]);
     for part in [
-        "; labels: 8 of 29 set a mark\n",
+        "; 8 of 29 set a mark\n",
         "\nlabels (marks of connections under the mask 0xff000000)\n  0x1000000       TLS\n",
         "\n  none            DCERPC, QUIC, SMTP, ",
     ] {
@@ -96,7 +120,11 @@ fn check_draws_the_pipeline() {
 #[test]
 fn check_draws_the_graph_of_the_tasks() {
     let args = ["check", "--config-only", "--config", "configs/three-tasks.toml"];
-    let drawn = ran(&args).expect_code(0).stdout;
+    let short = ran(&args).expect_code(0).stdout;
+    let line = "\n  └─► second (app-id-k10 1.0.2; native (default: native takes this model)) when \
+                protocol = tcp and protocol.confidence < 0.9 ─► records\n";
+    assert!(short.contains(line), "{short}");
+    let drawn = ran(&[&args[..], &["--deep"]].concat()).expect_code(0).stdout;
     for part in [
         "\ntasks\n  protocol (protocol 2.0.0; K 3, 5, 10; native (default: native takes this \
          model); slo 2 ms; priority 9) ─► mark 0xff000000, records\n",
@@ -124,8 +152,9 @@ fn check_says_who_runs_where() {
         "accel.devices=[\"cpu\", \"slow\", \"cpu\"]",
     ];
     let sets = sets.into_iter().flat_map(|set| ["--set", set]);
-    let drawn =
-        run(fenxi(["check", "--config-only"].into_iter().chain(sets))).expect_code(0).stdout;
+    let drawn = run(fenxi(["check", "--config-only", "--deep"].into_iter().chain(sets)))
+        .expect_code(0)
+        .stdout;
     assert!(drawn.contains("\npipeline 1:2:3, 2 instances"), "{drawn}");
     let (_, threads) = drawn.split_once("threads (as pipeline.cores says)\n").unwrap();
     let line = |name: &str| -> String {
@@ -150,7 +179,7 @@ fn config_show_tells_origins_and_is_a_configuration() {
         .map(|name| dir.path().join(name).to_str().unwrap().to_owned());
     fs::write(&first, "[flow]\nidle_timeout_s = 7\n[tag.dscp]\n\"odd \\\" label\" = 13\n").unwrap();
     let mut command =
-        fenxi(["config", "show", "--origin", "--config", &first, "--set", "cache.entries=9"]);
+        fenxi(["config", "show", "-ao", "--config", &first, "--set", "cache.entries=9"]);
     command.env("FENXI_IO_BURST", "8");
     let shown = run(command).expect_code(0).stdout;
     for (key, value, origin) in [
@@ -165,19 +194,38 @@ fn config_show_tells_origins_and_is_a_configuration() {
         assert!(line.ends_with(&origin), "{line}");
     }
 
-    let plain = ran(&["config", "show", "--config", &first]).stdout;
+    let plain = ran(&["config", "show", "--all", "--config", &first]).stdout;
     assert!(plain.contains("\nidle_timeout_s = 7\n"), "{plain}");
     assert!(!plain.contains('#'), "{plain}");
 
-    fs::write(&second, &shown).unwrap();
+    // What is set, and ten keys.
+    let short = ran(&["config", "show", "--config", &first]).stdout;
+    let keys = |text: &str| text.lines().filter(|line| line.contains(" = ")).count();
+    let first_keys = ran(&["config", "show"]).stdout;
+    assert_eq!((keys(&short), keys(&first_keys)), (12, 10), "{short}");
+    let page = fs::read_to_string(root().join("docs/operations.md")).unwrap();
+    let mut section = "";
+    for line in first_keys.lines() {
+        section = line.strip_prefix('[').map_or(section, |name| name.trim_end_matches(']'));
+        let named = line.split_once(" = ").map(|(key, _)| format!("`{section}.{key}`"));
+        assert!(named.is_none_or(|key| page.contains(&key)), "{line}");
+    }
+    assert!(short.contains("\n[tag.dscp]\n'odd \" label' = 13\n"), "{short}");
+    let (_, hint) = short.rsplit_once("\n\n# ").unwrap();
+    let others = keys(&plain) - 12;
+    let said = format!("{others} other keys have their defaults: fenxi config show --all\n");
+    assert_eq!(hint, said);
+
     let values = |args: &[&str]| {
         let shown = ran(&[&["config", "show", "--json"], args].concat()).expect_code(0).json();
         let keys = shown["config"].as_array().unwrap().clone();
         keys.into_iter().map(|key| (key["key"].clone(), key["value"].clone())).collect::<Vec<_>>()
     };
-    let again = values(&["--config", &second]);
     let before = values(&["--config", &first, "--set", "cache.entries=9", "--set", "io.burst=8"]);
-    assert_eq!(again, before);
+    fs::write(&second, &shown).unwrap();
+    assert_eq!(values(&["--config", &second]), before);
+    fs::write(&second, &short).unwrap();
+    assert_eq!(values(&["--config", &second]), values(&["--config", &first]));
 }
 
 /// `fenxi run --mode mark` with nothing else set: what it does differently from other modes is
@@ -186,7 +234,7 @@ fn config_show_tells_origins_and_is_a_configuration() {
 fn defaults_of_mode_mark_are_told() {
     let mark = ["--set", "io.mode=mark"];
     let show = |more: &[&str]| {
-        let shown = ran(&[&["config", "show", "--origin"], &mark[..], more].concat());
+        let shown = ran(&[&["config", "show", "--all", "--origin"], &mark[..], more].concat());
         let shown = shown.expect_code(0).stdout;
         let wanted = ["capture = ", "policy = "];
         let lines = shown.lines().filter(|it| wanted.iter().any(|key| it.starts_with(key)));
@@ -206,10 +254,10 @@ fn defaults_of_mode_mark_are_told() {
         drawn.expect_code(0).stdout
     };
     let drawn = check(&[]);
-    let port = "lo; first packets of each flow only (default of mode mark)\n";
+    let port = "lo; mode mark; first packets of each flow only (default of mode mark)\n";
     assert!(drawn.contains(port), "{drawn}");
     let drawn = check(&["--set", "pipeline.layout=1:1:1"]);
-    let policy = "99 of 100 labels within 2 ms (default of mode mark); cache";
+    let policy = "99 of 100 labels within 2 ms (default of mode mark); ";
     assert!(drawn.contains(port) && drawn.contains(policy), "{drawn}");
     let drawn = check(&sets);
     assert!(!drawn.contains("default of mode mark"), "{drawn}");

@@ -20,7 +20,7 @@ fn not_taken() -> PathBuf {
 
 fn check(sets: &[&str]) -> String {
     let sets = sets.iter().flat_map(|set| ["--set", set]);
-    let args: Vec<&str> = ["check", "--config-only"].into_iter().chain(sets).collect();
+    let args: Vec<&str> = ["check", "--config-only", "--deep"].into_iter().chain(sets).collect();
     ran(&args).expect_code(0).stdout
 }
 
@@ -30,7 +30,7 @@ fn check_names_the_device_and_why() {
     let page = check(&["pipeline.layout=1:1:1"]);
     assert!(page.contains(&format!("; native ({TAKEN}); ")), "{page}");
     assert!(page.contains("  native: protocol "), "{page}");
-    assert!(page.contains("any size fits, so nothing is carried over; cache: off"), "{page}");
+    assert!(page.contains("max wait 50ms; cache: off"), "{page}");
     let page = check(&[&model(not_taken())]);
     assert!(page.contains(&format!("; cpu ({REFUSED}")), "{page}");
     assert!(page.contains("  cpu: times-k10 "), "{page}");

@@ -270,8 +270,8 @@ fn a_summary_for_people_is_on_standard_error() {
     assert_eq!(
         heads,
         [
-            "packets", "verdicts", "flows", "series", "labels", "decided", "labelled", "batches",
-            "table", "pipeline", "load", "device", "times", "phases"
+            "packets", "verdicts", "flows", "series", "labels", "decided", "labelled", "device",
+            "times"
         ]
     );
 }

@@ -1,5 +1,5 @@
-//! The shaper of `examples/shaper`, installed as docs/mark.md says: calls on a line of 5 Mbit/s
-//! that uploads fill.
+//! The shaper of `examples/shaper`, written by `fenxi init` as docs/mark.md says: calls on a line
+//! of 5 Mbit/s that uploads fill.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -52,31 +52,30 @@ fn documented(after: &str) -> Vec<String> {
     lines.map(|line| line.trim().to_owned()).collect()
 }
 
-/// Installs fenxi's part as the page says, into a folder instead of `/etc/fenxi`; the
-/// configuration.
-fn install(folder: &Path) -> PathBuf {
-    let root = common::root();
-    let etc = folder.join("fenxi");
-    fs::create_dir_all(etc.join("conf.d")).unwrap();
-    let shipped = fs::read_to_string(root.join("packaging/fenxi.toml")).unwrap();
-    fs::write(etc.join("fenxi.toml"), shipped.replace("eth0", "in")).unwrap();
-    let lines = documented("installs the shaper:\n");
-    let copies = lines.iter().filter(|line| line.starts_with("sudo cp "));
-    for line in copies.clone() {
-        let line = line
-            .replace("sudo ", "")
-            .replace("/usr/share/doc/fenxi/examples", root.join("examples").to_str().unwrap())
-            .replace("/etc/fenxi", etc.to_str().unwrap());
-        let status = Command::new("sh").args(["-ec", &line]).status();
-        assert!(status.unwrap().success(), "{line}");
+/// Lets `fenxi init` write fenxi's part and the shaper into a folder; the configuration.
+fn install(lab: &Lab, folder: &Path) -> PathBuf {
+    // By this it finds the uplink.
+    lab.run("router", "ip route add default via 10.77.2.2 dev out");
+    let config = folder.join("fenxi.toml");
+    let lines = documented("prints the commands that start both:\n");
+    let init = format!("{} init {}", common::programs::fenxi().display(), config.display());
+    let line = lines.join("\n").replace("sudo fenxi init", &init);
+    let line = line.replace("eth0", "in").replace("50mbit/5mbit", LINE);
+    let next = lab.run("router", &line);
+    let script = folder.join("shaper/shaper");
+    for device in ["out", "in"] {
+        let up = format!("\n  {} up {device} {RATE} ", script.display());
+        assert!(next.contains(&up), "{up}: {next}");
     }
-    assert_eq!(copies.count(), 2, "{lines:?}");
-    etc.join("fenxi.toml")
+    config
 }
 
 /// The shipped script on the router; its exit code, and what it says.
 fn shaper(lab: &Lab, arguments: &str) -> (i32, String) {
-    let script = common::root().join("examples/shaper/shaper");
+    run_script(lab, &common::root().join("examples/shaper/shaper"), arguments)
+}
+
+fn run_script(lab: &Lab, script: &Path, arguments: &str) -> (i32, String) {
     let line = format!("{} {arguments} 2>&1 || echo code $?", script.display());
     let said = lab.run("router", &line);
     match said.rsplit_once("code ") {
@@ -189,7 +188,9 @@ fn calls_come_first_and_big_uploads_last() {
     };
     narrow(&lab);
     let dir = tempfile::tempdir().unwrap();
-    let config = install(dir.path());
+    let config = install(&lab, dir.path());
+    let written = dir.path().join("shaper/shaper");
+    let shaper = |lab: &Lab, arguments: &str| run_script(lab, &written, arguments);
     let live = Live::start(&lab, "router", &["--config", config.to_str().unwrap()]);
     let _answers = [NAMED, BY_PORT, UNNAMED].map(|port| answer(&lab, port));
 

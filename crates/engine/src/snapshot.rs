@@ -1,6 +1,42 @@
 //! A compiled network as a file: for kernels, for small devices, and for tools that compute the
 //! same in another way. Its form is safetensors (<https://huggingface.co/docs/safetensors>): eight
-//! bytes with the length of a JSON header, the header, the numbers. `docs/model.md` lists them.
+//! bytes with the length of a JSON header, the header, the numbers. `docs/model.md` has the header.
+//!
+//! The tensors, with their types and shapes:
+//!
+//! * `shape`: `i32 [4]`; channels, elements (places), numbers of the context, classes.
+//! * `elements.low`, `.row_of`: `i32 [1]`, u16; the code of length x is `row_of[clamp(x) − low]`;
+//!   beyond the ends the end counts.
+//! * `lookup0.column`, `.row_of`, …: `i32 [1]`, u16; a look-up of a number of the context, from 0
+//!   on.
+//! * `first.tables`: `i16 [places, codes, channels]`; dense layer 0: what the code of each element
+//!   adds.
+//! * `first.context0`, `.lookup`, …: `i16 [rows, channels]`, `i32 [1]`; what the row adds that this
+//!   look-up finds; −1: there is one row.
+//! * `first.taps`, `first.bias`: `i16 [3, codes, channels]`, `[channels]`; the same of a
+//!   convolution as layer 0.
+//! * `first.multipliers`: `i16 [channels]`; of a convolution: Q15; they make activations of its
+//!   sums.
+//! * `first.top`, `hidden0.top`, …: `i16 [1]`; the largest activation of the layer: 127 for bytes,
+//!   4095 for words.
+//! * `hidden0.weights`, …: `i16 [taps, inputs, outputs]`; the next layers; taps is 1, or 3 for a
+//!   convolution.
+//! * `hidden0.bias`, `.shifts`, …: `i32 [outputs]`; `clamp((sum + bias) >> shift, 0, top)`.
+//! * `output.weights`: `i16 [inputs, classes]`; the last layer.
+//! * `output.shift`, `.scores`, `.lookup`: i32; scores in units of 2⁻¹¹ bits; rows of `scores` by a
+//!   look-up, −1: there is one.
+//! * `output.temperatures`: `i16 [places + 1]`; Q15, by the number of elements that are not 0.
+//! * `trees.roots`: `i32 [trees]`; the first node of each tree.
+//! * `trees.features`, `.thresholds`: i32, `f32 [nodes]`; a node asks whether this feature is at
+//!   most the threshold; −1: a leaf.
+//! * `trees.next`: `i32 [nodes, 2]`; the nodes for yes and no, counted from the root; of a leaf,
+//!   the first of its steps and how many.
+//! * `trees.steps`: `u16 [steps, 2]`; a class, and what a leaf adds to it.
+//! * `trees.scores`, `.temperatures`: f32; the score of each sum of steps; inverse temperatures, as
+//!   above.
+//!
+//! All features are integers, so that a threshold's whole part will do. [`crate::integers`] has
+//! the formulas.
 
 use crate::compile::compile;
 use crate::error::Error;

@@ -15,11 +15,13 @@ use crate::sinks;
 use config::Sources;
 
 mod ctl;
+mod init;
 mod model;
 mod policy;
 mod run;
 
 pub use ctl::{CtlArgs, CtlCommand, CtlModelCommand, CtlPolicyCommand, TopArgs};
+pub use init::{InitArgs, Link, Want};
 pub use model::{
     BenchArgs, CheckArgs, CompileArgs, DevicesArgs, InfoArgs, ModelCommand, ProfileArgs, TryArgs,
 };
@@ -35,7 +37,7 @@ pub use run::{LiveArgs, OutputArgs, ReplayArgs, RunArgs, Speed};
 #[command(
     name = "fenxi",
     version = crate::version::VERSION,
-    about = "Labels flows with a neural network while their packets pass",
+    about = "Tells what each connection is and does, while its packets pass",
     max_term_width = 100
 )]
 pub struct Cli {
@@ -51,9 +53,10 @@ pub enum Command {
     Run(RunArgs),
     /// Replay captures through the whole pipeline
     Replay(Box<ReplayArgs>),
-    /// Check that `fenxi run` can start with a configuration and draw its pipeline; with --deep,
-    /// diagnose the machine
+    /// Check that `fenxi run` can start with a configuration; with --deep, diagnose the machine
     Check(CheckConfigArgs),
+    /// Write a first configuration from the answers to three questions
+    Init(InitArgs),
     /// Inspect the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -79,7 +82,7 @@ pub enum Command {
 /// Inspect the configuration.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Print the configuration in effect
+    /// Print the keys that are set, and ten more
     Show(ShowArgs),
 }
 
@@ -90,7 +93,7 @@ pub struct ConfigArgs {
     /// $FENXI_CONFIG; if that is not set, /etc/fenxi/fenxi.toml if it exists, except for replay]
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Set one key, for example flow.k=10; overrides file and environment
+    /// Set one key, for example io.mode=mark; overrides file and environment
     #[arg(short, long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
 }
@@ -106,13 +109,13 @@ impl ConfigArgs {
 pub struct CheckConfigArgs {
     #[command(flatten)]
     pub live: LiveArgs,
-    /// Diagnose interfaces, cores, memory, permissions, devices and everything a run needs, and
-    /// print the fixes
+    /// Draw the pipeline, diagnose interfaces, cores, memory, permissions, devices and everything a
+    /// run needs, and print the fixes
     #[arg(short, long)]
     pub deep: bool,
     /// Check only the configuration and the model, not this machine: for replays, or the
     /// configuration of another machine
-    #[arg(long, conflicts_with = "deep")]
+    #[arg(long)]
     pub config_only: bool,
     /// Print the findings as one JSON object
     #[arg(short, long, requires = "deep")]
@@ -130,10 +133,13 @@ pub struct ManualArgs {
 pub struct ShowArgs {
     #[command(flatten)]
     pub config: ConfigArgs,
+    /// Print all keys
+    #[arg(short, long)]
+    pub all: bool,
     /// Show where each value was set
     #[arg(short, long)]
     pub origin: bool,
-    /// Print one JSON object with origins, units and descriptions
+    /// Print one JSON object of all keys with origins, units and descriptions
     #[arg(short, long)]
     pub json: bool,
 }

@@ -82,6 +82,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Run(args) => commands::run::run(&args),
         Command::Replay(args) => commands::replay::replay(&args),
         Command::Check(args) => commands::check::check(&args),
+        Command::Init(args) => commands::init::init(&args),
         Command::Config(ConfigCommand::Show(args)) => commands::show_config(&args),
         Command::Model(ModelCommand::Info(args)) => commands::model::info(&args),
         Command::Model(ModelCommand::Check(args)) => commands::model::check(&args),

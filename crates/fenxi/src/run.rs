@@ -185,15 +185,14 @@ fn log_start(config: &Config, tasks: &[OpenTask]) {
     let models = tasks.iter().map(|task| &task.bundle);
     let models = models.map(|bundle| format!("model {} {}", bundle.name(), bundle.version()));
     info!(
-        "fenxi {} is starting: {} on {}, {}, layout {} x{}, devices {}",
+        "fenxi {} is starting: {} on {}, {}, devices {}",
         crate::version::VERSION,
         config.io.mode.name(),
         config.io.interfaces.join(", "),
         models.collect::<Vec<_>>().join(", "),
-        config.pipeline.layout,
-        config.pipeline.instances,
         devices.join(", ")
     );
+    debug!("layout {} x{}", config.pipeline.layout, config.pipeline.instances);
 }
 
 /// The labels for which nothing is done. The built-in table leaves some out on purpose, a table of

@@ -386,26 +386,8 @@ impl Summary {
         self.coverage.write_text(page)
     }
 
-    /// Batches, threads, devices and times.
+    /// Devices and times.
     fn write_work(&self, page: &mut String) -> std::fmt::Result {
-        batches_line(&self.batches, page)?;
-        writeln!(
-            page,
-            "table     {} flows at most, {} MiB, pages: {}",
-            self.table.max_flows, self.table.mib, self.table.pages
-        )?;
-        let pipeline = &self.pipeline;
-        writeln!(
-            page,
-            "pipeline  {} x {}; cores: {}",
-            pipeline.instances, pipeline.layout, pipeline.placement
-        )?;
-        let load = |thread: &Thread| {
-            let percent = 100.0 * thread.packets? as f64 / self.packets.max(1) as f64;
-            Some(format!("{} {percent:.1} %", thread.name))
-        };
-        let loads: Vec<String> = pipeline.threads.iter().filter_map(load).collect();
-        writeln!(page, "load      {}", loads.join(", "))?;
         let mut reasons = self.devices_why.clone();
         reasons.retain(|why| !why.is_empty());
         reasons.dedup();
@@ -422,8 +404,7 @@ impl Summary {
         }
         self.swaps.write_text(page)?;
         self.slo.write_text(page)?;
-        writeln!(page, "times     to label {} ms", self.time_to_label_ms)?;
-        writeln!(page, "phases    {} (p50/p99, ms)", self.phases_ms)
+        writeln!(page, "times     to label {} ms", self.time_to_label_ms)
     }
 }
 
@@ -457,13 +438,6 @@ fn labels_line(labels: &BTreeMap<String, u64>, page: &mut String) -> std::fmt::R
     labels.sort_by_key(|&(label, flows)| (std::cmp::Reverse(*flows), label));
     let labels = labels.iter().map(|(label, flows)| format!("{label} {flows}"));
     writeln!(page, "labels    {}", joined(labels))
-}
-
-fn batches_line(batches: &BTreeMap<&'static str, Batches>, page: &mut String) -> std::fmt::Result {
-    let fired = batches.iter().filter(|(_, batches)| batches.count > 0);
-    let batches =
-        fired.map(|(trigger, it)| format!("{} {trigger} (mean {:.1})", it.count, it.mean_size));
-    writeln!(page, "batches   {}", joined(batches))
 }
 
 /// Lists `name count` for all counts that are not 0.

@@ -116,8 +116,8 @@ pub struct ReplayArgs {
     /// Write the packets as they would be sent, with DSCP set
     #[arg(short, long, value_name = "TAGGED.pcap")]
     pub write: Option<PathBuf>,
-    /// With --speed max: ms of packet time from the K-th packet until its label takes effect; 0:
-    /// with the K-th packet
+    /// With --speed max: ms of packet time from the packet that decides until its label takes
+    /// effect
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub label_delay_ms: u32,
     /// max, real (by timestamps) or a multiple such as 10x

@@ -1,5 +1,5 @@
-//! `fenxi check`: validates a configuration and draws its pipeline; with `--deep`, also diagnoses
-//! the machine.
+//! `fenxi check`: validates a configuration and says what it does; with `--deep`, also draws its
+//! pipeline and diagnoses the machine.
 
 mod capabilities;
 mod control;
@@ -43,7 +43,7 @@ use finding::{Finding, Level, Report};
 use machine::Machine;
 
 /// Checks the configuration and the bundle, and that `fenxi run` can start with them on this
-/// machine. Then prints the pipeline and its threads and, with `--deep`, their parameters and the
+/// machine. Then prints what the run does and, with `--deep`, the pipeline, its threads and the
 /// findings about the machine.
 ///
 /// # Errors
@@ -87,25 +87,25 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
         }
     }
     let rows = tasks::rows(&config, &bundles, &tasks);
-    if !args.deep {
-        let mut amiss = tasks::missing_rules(&config, &rules);
-        amiss.extend(goals::findings(&tasks, None));
-        amiss.extend(idle(&rules));
+    let is_measured = args.deep && !args.config_only;
+    let mut findings = match is_measured {
+        true => deep(args, &machine, is_of_service, &config, &tasks, &wanted, &map),
+        false => goals::findings(&tasks, None),
+    };
+    findings.extend(tasks::missing_rules(&config, &rules));
+    findings.extend(idle(&rules));
+    let page = draw::page(&config, &bundles, &map, &rows, args.deep);
+    if !is_measured && !args.json {
         let verdict = match is_plain {
             true => "ok, would start\n\n",
             false => "ok, the configuration is valid\n\n",
         };
-        let page = draw::page(&config, &bundles, &map, &rows, false);
-        return print(&(verdict.to_owned() + &page + &finding::lines(&amiss)));
+        return print(&(verdict.to_owned() + &page + &finding::lines(&findings)));
     }
-    let mut findings = deep(args, &machine, is_of_service, &config, &tasks, &wanted, &map);
-    findings.extend(tasks::missing_rules(&config, &rules));
-    findings.extend(idle(&rules));
     let report = Report(findings);
-    print(&if args.json {
-        report.to_json(&rows)
-    } else {
-        draw::page(&config, &bundles, &map, &rows, true) + "\n" + &report.page()
+    print(&match args.json {
+        true => report.to_json(&rows),
+        false => page + "\n" + &report.page(),
     })?;
     report.failure().map_or(Ok(()), Err)
 }

@@ -211,10 +211,7 @@ fn reloaded_page(reloaded: &Reloaded) -> String {
         true => "swapped",
         false => "unchanged",
     };
-    page += &format!(
-        "{} keys unchanged; model {}, generation {}: {model}\n",
-        reloaded.unchanged, reloaded.model, reloaded.model_generation
-    );
+    page += &format!("{} keys unchanged; model {}: {model}\n", reloaded.unchanged, reloaded.model);
     if reloaded.policy_changes_gone > 0 {
         page += &format!(
             "{} of the rules by `fenxi ctl policy` {} gone; `fenxi ctl policy undo` brings the old \

@@ -154,13 +154,6 @@ printed! {
     }
 }
 
-impl fmt::Display for Phases {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (ring, batch) = (self.ring_wait.short(), self.batch_wait.short());
-        write!(f, "ring wait {ring}, batch wait {batch}, device {}", self.device.short())
-    }
-}
-
 printed! {
     Slo(slo: &SloCounters) [] {
         periods: u64 = slo.periods,

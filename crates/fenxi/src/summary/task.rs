@@ -8,7 +8,7 @@ use flowmgr::DepthCounters;
 
 use super::series::{Cache, Device, Phases, Series, Slo};
 use super::times::Quantiles;
-use super::{Batches, batches, batches_line, by_depth, decided_by_depth, labels_line};
+use super::{Batches, batches, by_depth, decided_by_depth, labels_line};
 use crate::outcome::RunOutcome;
 
 printed! {
@@ -61,13 +61,11 @@ impl Task {
             let decided = by_depth(&self.depths, &self.decided_by_depth);
             writeln!(block, "decided   {decided}")?;
         }
-        batches_line(&self.batches, &mut block)?;
         for device in &self.devices {
             device.write_text(&mut block)?;
         }
         self.slo.write_text(&mut block)?;
         writeln!(block, "times     to label {} ms", self.time_to_label_ms)?;
-        writeln!(block, "phases    {} (p50/p99, ms)", self.phases_ms)?;
         writeln!(page, "task      {}", self.name)?;
         block.lines().try_for_each(|line| writeln!(page, "  {line}"))
     }

@@ -23,11 +23,6 @@ impl Quantiles {
             max: milliseconds(times.max()),
         }
     }
-
-    /// `p50/p99`.
-    pub fn short(&self) -> String {
-        format!("{:.3}/{:.3}", self.p50, self.p99)
-    }
 }
 
 impl fmt::Display for Quantiles {

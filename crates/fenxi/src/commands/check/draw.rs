@@ -19,8 +19,8 @@ use dataplane::placement::{Cores, Role, Thread};
 use super::tasks::{self, TaskRow};
 use crate::escape::escape;
 
-/// The drawing of the pipeline, its tasks, the list of its threads, and what is done about each
-/// label. `is_deep`: with the sizes of its parts, and the batching policy by its parameters.
+/// What is watched, the tasks, and what is done about each label. `is_deep`: also the drawing of
+/// the pipeline with the sizes of its parts, and the list of its threads.
 pub fn page(
     config: &Config,
     bundles: &[Bundle],
@@ -39,14 +39,55 @@ pub fn page(
     let (max_flows, buckets) = (flow.max_flows, flow.buckets);
     let measured = config.measure.in_use();
     let bytes = table_bytes(max_flows, buckets, &series, bounds, servers, samples, measured);
-    let pipeline = draw(config, (bundle, bytes), map, &model, is_deep);
-    let first = effects(config, map, "");
-    pipeline
-        + &tasks::labelled(tasks)
-        + &tasks::graph(tasks)
-        + &threads(config)
-        + &first
-        + &effects_of_others(config, bundles)
+    let effects = effects(config, map, "") + &effects_of_others(config, bundles);
+    match is_deep {
+        true => {
+            draw(config, (bundle, bytes), map, &model)
+                + &tasks::labelled(tasks)
+                + &tasks::graph(tasks, true)
+                + &threads(config)
+                + &effects
+        }
+        false => {
+            brief(config, (bundle, bytes), map, &model) + &tasks::graph(tasks, false) + &effects
+        }
+    }
+}
+
+/// The pipeline in lines for an operator.
+fn brief(
+    config: &Config,
+    (bundle, bytes): (&Bundle, usize),
+    map: &LabelMap,
+    model: &str,
+) -> String {
+    let interfaces = interfaces(config);
+    let (mode, first) = (config.io.mode.name(), first_packets(config));
+    let (flows, mib) = (config.flow.max_flows, bytes.div_ceil(1 << 20));
+    let tables = match config.pipeline.layout.flow_managers * config.pipeline.instances {
+        1 => String::new(),
+        tables => format!(" in each of {tables} tables"),
+    };
+    let (effect, depths, elements) = (effect(config, map), depths(bundle), elements(bundle));
+    let waits = match config.pipeline.layout.is_inline() {
+        true => "with the packet that decides".to_owned(),
+        false => waits(config) + &by_mode(config.tasks.first().map(|task| &task.policy_origin)),
+    };
+    format!(
+        "watches   {interfaces}; mode {mode}{first}
+flows     at most {flows}, {mib} MiB{tables}
+model     {model}
+asked     {depths} {elements}
+labels    {waits}; {effect}
+"
+    )
+}
+
+fn interfaces(config: &Config) -> String {
+    match config.io.interfaces.as_slice() {
+        [] => "no interface".to_owned(),
+        interfaces => interfaces.join(", "),
+    }
 }
 
 /// What is done about labels of the tasks behind the first, where anything is.
@@ -62,13 +103,7 @@ fn effects_of_others(config: &Config, bundles: &[Bundle]) -> String {
     others.filter_map(of).collect()
 }
 
-fn draw(
-    config: &Config,
-    (bundle, bytes): (&Bundle, usize),
-    map: &LabelMap,
-    model: &str,
-    is_deep: bool,
-) -> String {
+fn draw(config: &Config, (bundle, bytes): (&Bundle, usize), map: &LabelMap, model: &str) -> String {
     let flow = &config.flow;
     let layout = &config.pipeline.layout;
     let devices = config.accel.devices.iter();
@@ -81,29 +116,15 @@ fn draw(
         1 => String::new(),
         rings => format!("{rings} rings of "),
     };
-    let (port, buckets, slots, policy) = match is_deep {
-        true => (
-            format!("bursts of {}", config.io.burst),
-            format!(", {} buckets", flow.buckets),
-            format!("; {rings}{} slots", config.ring.slots),
-            parameters(config),
-        ),
-        false => (
-            match config.io.interfaces.as_slice() {
-                [] => "no interface".to_owned(),
-                interfaces => interfaces.join(", "),
-            },
-            String::new(),
-            String::new(),
-            waits(config),
-        ),
-    };
+    let port = format!("{}, bursts of {}", interfaces(config), config.io.burst);
+    let slots = format!("; {rings}{} slots", config.ring.slots);
     let (flow_managers, first) =
         (several(layout.flow_managers, "flow manager"), first_packets(config));
     let mib = bytes.div_ceil(1 << 20);
     let each = if layout.flow_managers > 1 { " each" } else { "" };
     let (depths, elements, effect) = (depths(bundle), elements(bundle), effect(config, map));
-    let table = format!("{} flows{buckets}, {mib} MiB{each}; labels: {effect}", flow.max_flows);
+    let (max_flows, buckets) = (flow.max_flows, flow.buckets);
+    let table = format!("{max_flows} flows, {buckets} buckets, {mib} MiB{each}; labels: {effect}");
     let devices = devices.join(", ");
     if layout.is_inline() {
         return format!(
@@ -132,7 +153,8 @@ fn draw(
 ",
         analytics_managers = several(layout.analytics_managers, "analytics manager"),
         device = several(layout.devices, "device"),
-        policy = policy + &by_mode(config.tasks.first().map(|task| &task.policy_origin)),
+        policy =
+            parameters(config) + &by_mode(config.tasks.first().map(|task| &task.policy_origin)),
         cache = cache(config, bundle)
     )
 }

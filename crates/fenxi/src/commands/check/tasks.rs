@@ -112,13 +112,14 @@ pub fn labelled(rows: &[TaskRow]) -> String {
     }
 }
 
-/// The graph: a line for each task, below the first whose label it waits for.
-pub fn graph(rows: &[TaskRow]) -> String {
+/// The graph: a line for each task, below the first whose label it waits for. `is_deep`: with
+/// depths, batching and priorities.
+pub fn graph(rows: &[TaskRow], is_deep: bool) -> String {
     let mut page = "\ntasks\n".to_owned();
     let roots: Vec<usize> = children(rows, None);
     for root in roots {
-        page += &format!("  {}\n", line(&rows[root]));
-        below(rows, root, "  ", &mut page);
+        page += &format!("  {}\n", line(&rows[root], is_deep));
+        below(rows, root, "  ", is_deep, &mut page);
     }
     page
 }
@@ -129,7 +130,7 @@ fn children(rows: &[TaskRow], parent: Option<usize>) -> Vec<usize> {
     numbers.filter(|&at| rows[at].needs.first().copied() == parent).collect()
 }
 
-fn below(rows: &[TaskRow], parent: usize, indent: &str, page: &mut String) {
+fn below(rows: &[TaskRow], parent: usize, indent: &str, is_deep: bool, page: &mut String) {
     let children = children(rows, Some(parent));
     for (at, &child) in children.iter().enumerate() {
         let is_last = at + 1 == children.len();
@@ -137,23 +138,23 @@ fn below(rows: &[TaskRow], parent: usize, indent: &str, page: &mut String) {
             true => ("└─► ", "    "),
             false => ("├─► ", "│   "),
         };
-        *page += &format!("{indent}{branch}{}\n", line(&rows[child]));
-        below(rows, child, &format!("{indent}{more}"), page);
+        *page += &format!("{indent}{branch}{}\n", line(&rows[child], is_deep));
+        below(rows, child, &format!("{indent}{more}"), is_deep, page);
     }
 }
 
-fn line(row: &TaskRow) -> String {
-    let depths: Vec<String> = row.depths.iter().map(ToString::to_string).collect();
-    let mut line = format!(
-        "{} ({} {}; K {}; {}; {}; priority {})",
-        row.name,
-        row.model,
-        row.version,
-        depths.join(", "),
-        row.shown_devices,
-        row.policy,
-        row.priority
-    );
+fn line(row: &TaskRow, is_deep: bool) -> String {
+    let TaskRow { name, model, version, shown_devices, policy, priority, .. } = row;
+    let mut line = match is_deep {
+        true => {
+            let depths: Vec<String> = row.depths.iter().map(ToString::to_string).collect();
+            let k = depths.join(", ");
+            format!(
+                "{name} ({model} {version}; K {k}; {shown_devices}; {policy}; priority {priority})"
+            )
+        }
+        false => format!("{name} ({model} {version}; {shown_devices})"),
+    };
     // It stands below the first of the tasks that it waits for.
     if let [_, others @ ..] = row.after.as_slice()
         && !others.is_empty()
@@ -231,7 +232,7 @@ mod tests {
     fn a_task_stands_below_the_first_that_it_waits_for() {
         let rows =
             [row("a", &[]), row("b", &[0]), row("c", &[]), row("d", &[1, 2]), row("e", &[0])];
-        let drawn = graph(&rows);
+        let drawn = graph(&rows, true);
         let lines: Vec<&str> = drawn.lines().collect();
         let starts = [
             "",
@@ -256,7 +257,7 @@ mod tests {
             name: "x\ny".to_owned(),
             ..row("x", &[0])
         };
-        let line = line(&shown);
+        let line = line(&shown, false);
         assert!(line.ends_with(" when a.confidence < 0.9 ─► dscp, records"), "{line}");
         assert!(!line.contains('\n'), "{line}");
     }

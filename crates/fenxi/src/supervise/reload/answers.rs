@@ -45,8 +45,7 @@ pub(super) fn line(reloaded: &Reloaded) -> String {
         line += &format!("; restart needed for {}", named(&reloaded.needs_restart));
     }
     if reloaded.model_swapped {
-        let (model, generation) = (&reloaded.model, reloaded.model_generation);
-        line += &format!("; model {model}, generation {generation}");
+        line += &format!("; model {} is in use", reloaded.model);
     }
     if reloaded.policy_changes_gone > 0 {
         let gone = reloaded.policy_changes_gone;

@@ -1,0 +1,115 @@
+//! `fenxi init`: writes a first configuration from three answers, and prints what to do next.
+
+mod ask;
+mod text;
+
+use std::fs::{self, File, Metadata, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use config::suggest;
+use packetio::interface;
+
+use crate::cli::{InitArgs, Link, Want};
+use crate::exit::{Failure, print};
+use crate::proc::Machine;
+
+/// The configuration of the package. As long as nobody has changed it, it may be replaced.
+const SHIPPED: &str = include_str!("../../../../packaging/fenxi.toml");
+
+/// The files of the shaper that a configuration needs, with their modes.
+const SHAPER: [(&str, &str, u32); 3] = [
+    ("rules.toml", include_str!("../../../../examples/shaper/rules.toml"), 0o644),
+    ("shaper.nft", include_str!("../../../../examples/shaper/shaper.nft"), 0o644),
+    ("shaper", include_str!("../../../../examples/shaper/shaper"), 0o755),
+];
+
+/// The three answers.
+#[derive(Debug, Clone)]
+pub struct Answers {
+    pub want: Want,
+    pub interface: String,
+    pub link: Link,
+}
+
+/// Asks what the options leave open, writes the files, and prints the next commands.
+///
+/// # Errors
+/// 64 if an answer is missing and nobody can be asked, 69 if there is no such interface, 73 or 77
+/// if a file cannot be written. Files that somebody wrote are never replaced.
+pub fn init(args: &InitArgs) -> Result<(), Failure> {
+    let machine = Machine::here();
+    let known: Vec<String> = interface::names().into_iter().filter(|name| name != "lo").collect();
+    refuse_existing(&args.file, SHIPPED)?;
+    let answers = ask::answers(args, &machine, &known)?;
+    if !known.contains(&answers.interface) {
+        let Answers { interface, .. } = &answers;
+        let near = suggest(interface, known.iter().map(String::as_str));
+        let known = known.join(", ");
+        return Err(Failure::unavailable(format!(
+            "--interface {interface}: no such interface; there are: {known}{near}"
+        )));
+    }
+    let mut files = vec![(args.file.clone(), text::configuration(&answers), 0o644)];
+    if answers.want == Want::Shape {
+        let folder = args.file.with_file_name("shaper");
+        for (name, text, mode) in SHAPER {
+            let path = folder.join(name);
+            refuse_existing(&path, text)?;
+            files.push((path, text.to_owned(), mode));
+        }
+        fs::create_dir_all(&folder).map_err(|error| creating(&folder, &error))?;
+    }
+    // The configuration comes last, so that it never names files that are missing.
+    for (path, text, mode) in files.iter().rev() {
+        write(path, text, *mode).map_err(|error| creating(path, &error))?;
+    }
+    let paths: Vec<String> = files.iter().map(|(path, ..)| path.display().to_string()).collect();
+    let next = text::next(&answers, &args.file, &text::Roles::find(&answers, &machine, &known));
+    print(&format!("written: {}\n\nnext:\n{next}", paths.join(", ")))
+}
+
+/// Refuses a file that is there, unless it has this text.
+fn refuse_existing(path: &Path, replaceable: &str) -> Result<(), Failure> {
+    let has_text = |found: Metadata| {
+        // A pipe would have no end.
+        let is_alike = found.is_file() && found.len() == replaceable.len() as u64;
+        Ok(is_alike && fs::read(path)? == replaceable.as_bytes())
+    };
+    match fs::symlink_metadata(path).and_then(has_text) {
+        Ok(true) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Ok(false) => Err(Failure::cannot_create(format!(
+            "{}: exists, and is not replaced; move it away, or name another file",
+            path.display()
+        ))),
+        Err(error) => Err(creating(path, &error)),
+    }
+}
+
+/// Writes a file whole, or leaves what was there.
+fn write(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let new = PathBuf::from(name);
+    let written = File::create_new(&new).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.set_permissions(Permissions::from_mode(mode))?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    });
+    written.inspect_err(|_| {
+        let _ = fs::remove_file(&new);
+    })
+}
+
+fn creating(path: &Path, error: &io::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::PermissionDenied => Failure::not_allowed(format!(
+            "{}: permission denied; run as root, or name a file of your own",
+            path.display()
+        )),
+        _ => Failure::creating(path, error),
+    }
+}

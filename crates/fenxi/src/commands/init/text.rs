@@ -1,0 +1,194 @@
+//! The texts: the configuration, and the commands that come next.
+
+use std::path::Path;
+
+use config::sources::DEFAULT_FILE;
+use toml::Value;
+
+use super::{Answers, Link, Want};
+use crate::proc::Machine;
+use crate::service_unit::{MARK, of_file};
+
+/// fenxi's part of the shaper, for the folder `conf.d`.
+const SHAPER: &str = include_str!("../../../../../examples/shaper/shaper.toml");
+
+/// Folders of the service for records and sockets, which the package makes. Without them, both are
+/// next to the configuration.
+const RECORDS: &str = "/var/lib/fenxi/";
+const SOCKETS: &str = "/run/fenxi";
+
+const SOCKET: &str = "fenxi.sock";
+
+/// A full link of 10 Gbit/s has 57,600 new flows per second (the mix of MEASUREMENTS.md), which
+/// stay for 30 s.
+const FLOWS_PER_GBIT: u64 = 57_600 * 30 / 10;
+
+/// Bounds of the flow table: 28 MiB, so that a flood does not fill it at once; and 1.7 GiB.
+const FLOWS: [u64; 2] = [1 << 16, 1 << 22];
+
+pub fn configuration(answers: &Answers) -> String {
+    let Answers { want, interface, link } = answers;
+    let (what, mode) = match want {
+        Want::See => ("to see what is on the network", "tap"),
+        Want::Shape => ("to shape a link", "mark"),
+        Want::Export => ("to export records", "tap"),
+    };
+    let interface = Value::String(interface.clone());
+    let mut text = format!(
+        "# Written by `fenxi init` {what}. A key that is left out has its default; fenxi.toml(5) \
+        explains every key.\n\n[io]\nmode = \"{mode}\"\ninterfaces = [{interface}]\n"
+    );
+    if *want != Want::Shape {
+        text += "# A mirror port carries frames for other machines.\npromiscuous = true\n";
+    }
+    text += &format!("\n[flow]\n# Enough for {link}.\nmax_flows = {}\n", max_flows(*link));
+    match want {
+        Want::See => {}
+        Want::Shape => {
+            // What stands before is its own [io].
+            let own = SHAPER.find("\n[mark]").map_or("", |at| &SHAPER[at..]);
+            text += &own
+                .replace(
+                    "From the folder of this file.",
+                    "Which connections are calls, and which big.",
+                )
+                .replace("../shaper/", "shaper/");
+        }
+        Want::Export => {
+            let folder = if Path::new(RECORDS).is_dir() { RECORDS } else { "" };
+            text += &format!(
+                "\n[records]\n# A line of JSON for each flow and label; at most five files of 256 \
+                MiB.\npath = \"{folder}flows.jsonl\"\n\n# A collector of IPFIX (NetFlow v10).\n\
+                # [ipfix]\n# to = \"udp://192.0.2.1:4739\"\n"
+            );
+        }
+    }
+    if !Path::new(SOCKETS).is_dir() {
+        text += &format!(
+            "\n[control]\n# For `fenxi top` and `fenxi ctl`, option --socket.\nsocket = \
+            \"{SOCKET}\"\n"
+        );
+    }
+    text
+}
+
+fn max_flows(link: Link) -> u64 {
+    let flows = (link.down + link.up) * FLOWS_PER_GBIT / 1_000_000;
+    flows.next_power_of_two().clamp(FLOWS[0], FLOWS[1])
+}
+
+/// The two sides of a router. A side that is not known has a name in capitals.
+pub struct Roles {
+    inner: String,
+    uplink: String,
+}
+
+impl Roles {
+    /// The uplink has the default route. The inner interface is the one that was named; if that is
+    /// the uplink, the only other one.
+    pub fn find(answers: &Answers, machine: &Machine, known: &[String]) -> Roles {
+        let named = &answers.interface;
+        let uplink = default_route(machine).unwrap_or_else(|| "UPLINK".to_owned());
+        let inner = match (named == &uplink, known) {
+            (false, _) => named.clone(),
+            (true, [one, other]) => (if one == named { other } else { one }).clone(),
+            (true, _) => "LAN".to_owned(),
+        };
+        Roles { inner, uplink }
+    }
+}
+
+/// The interface of the default route of IPv4.
+pub fn default_route(machine: &Machine) -> Option<String> {
+    let routes = machine.text("proc/net/route")?;
+    let mut routes = routes.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    // Interface, destination, gateway, flags, …, mask.
+    routes.find_map(|fields| match fields.as_slice() {
+        [name, "00000000", _, _, _, _, _, "00000000", ..] => Some((*name).to_owned()),
+        _ => None,
+    })
+}
+
+/// The commands that come next, one on a line.
+pub fn next(answers: &Answers, file: &Path, roles: &Roles) -> String {
+    let path = file.display();
+    let of = match file == Path::new(DEFAULT_FILE) {
+        true => String::new(),
+        false => format!(" --config {path}"),
+    };
+    let mut lines = vec![format!("fenxi check{of}")];
+    match of_file(file) {
+        Some(unit) => {
+            if answers.want == Want::Shape {
+                lines.push(MARK.install(&unit));
+            }
+            lines.push(format!("systemctl enable {unit} && systemctl restart {unit}"));
+        }
+        None => lines.push(format!("fenxi run{of}")),
+    }
+    if answers.want == Want::Shape {
+        let script = file.with_file_name("shaper").join("shaper");
+        let up = |device: &str, kbit: u64, what: &str| {
+            format!("{} up {device} {}kbit   # {what}", script.display(), kbit * 95 / 100)
+        };
+        lines.push(up(&roles.uplink, answers.link.up, "uploads, 5 % below the link's speed"));
+        lines.push(up(&roles.inner, answers.link.down, "downloads"));
+    }
+    lines.push(match Path::new(SOCKETS).is_dir() {
+        true => "fenxi top".to_owned(),
+        false => format!("fenxi top --socket {}", file.with_file_name(SOCKET).display()),
+    });
+    lines.iter().map(|line| format!("  {line}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proc::tests::machine;
+
+    fn answers(want: Want) -> Answers {
+        let link = Link { down: 50_000, up: 5_000 };
+        Answers { want, interface: "lan".to_owned(), link }
+    }
+
+    #[test]
+    fn tables_are_sized_by_the_link() {
+        let of = |down| max_flows(Link { down, up: down });
+        assert_eq!([of(5_000), of(1_000_000), of(10_000_000)], [65_536, 524_288, 4_194_304]);
+    }
+
+    #[test]
+    fn the_uplink_is_shaped_at_its_own_rate() {
+        let file = Path::new(DEFAULT_FILE);
+        let of = |inner: &str, uplink: &str| {
+            let roles = Roles { inner: inner.to_owned(), uplink: uplink.to_owned() };
+            next(&answers(Want::Shape), file, &roles)
+        };
+        let next = of("lan", "wan");
+        for line in [
+            "  fenxi check\n  install -d /etc/systemd/system/fenxi.service.d && ",
+            "  /etc/fenxi/shaper/shaper up wan 4750kbit   # uploads",
+            "  /etc/fenxi/shaper/shaper up lan 47500kbit   # downloads\n  fenxi top",
+        ] {
+            assert!(next.contains(line), "{line}: {next}");
+        }
+    }
+
+    #[test]
+    fn the_sides_of_a_router() {
+        let find = |routes: &str, named: &str, known: &[&str]| {
+            let (_dir, machine) = machine(&[("proc/net/route", routes)]);
+            let known: Vec<String> = known.iter().map(|name| (*name).to_owned()).collect();
+            let answers = Answers { interface: named.to_owned(), ..answers(Want::Shape) };
+            let Roles { inner, uplink } = Roles::find(&answers, &machine, &known);
+            [inner, uplink]
+        };
+        let routes = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\n\
+                      lan\t0001A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\n\
+                      wan\t00000000\t0102A8C0\t0003\t0\t0\t0\t00000000\n";
+        assert_eq!(find(routes, "lan", &["lan", "wan", "dmz"]), ["lan", "wan"]);
+        assert_eq!(find(routes, "wan", &["lan", "wan"]), ["lan", "wan"]);
+        assert_eq!(find(routes, "wan", &["lan", "wan", "dmz"]), ["LAN", "wan"]);
+        assert_eq!(find("", "lan", &["lan", "wan"]), ["lan", "UPLINK"]);
+    }
+}
