@@ -31,7 +31,10 @@ const MAY_KNOW: [(&str, &[&str]); 20] = [
         "config",
         &["packetio", "cring", "accel", "policy", "netfilter", "measure", "flowmgr", "analytics"],
     ),
-    ("dataplane", &["packetio", "cring", "accel", "policy", "flowmgr", "analytics", "config"]),
+    (
+        "dataplane",
+        &["packetio", "cring", "observe", "accel", "policy", "flowmgr", "analytics", "config"],
+    ),
     ("recording", &["cring", "accel", "measure", "flowmgr", "analytics", "config", "dataplane"]),
     (
         "fenxi",

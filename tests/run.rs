@@ -10,7 +10,7 @@ mod devices;
 mod dpdk;
 mod faults;
 mod first;
-mod inline;
+pub mod inline;
 mod kept;
 mod kernel;
 mod kernel_dscp;

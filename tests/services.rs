@@ -1,6 +1,8 @@
 //! Services in shared memory, through the real program: a reader sees what goes over a wire, and
 //! only a reader who may.
 
+mod more;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;

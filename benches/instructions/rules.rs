@@ -31,8 +31,9 @@ impl Rules {
             numbering: 0,
             names: Arc::default(),
             unasked: std::sync::Arc::default(),
+            named: Arc::default(),
         };
-        let update = RulesUpdate::new(rules, manager.max_flows()).expect("memory for rules");
+        let update = RulesUpdate::new(rules, manager.max_flows(), false).expect("memory for rules");
         let (looked_up, mut change) = update.begin();
         manager.change_rules(&mut change);
         Rules { looked_up, filters: set.v4, questions: Vec::with_capacity(flowmgr::BURST_MAX) }
@@ -56,7 +57,7 @@ impl Rules {
             let filters = &self.filters;
             let questions = manager.rule_questions().iter();
             self.questions.extend(questions.map(|question| within(question, filters)));
-            let answers = self.looked_up.answer(&self.questions, &mut |_| {});
+            let answers = self.looked_up.answer(&self.questions, None, &mut |_| {});
             assert!(answers.iter().all(|answer| answer.rule.is_some()));
             manager.answer_rules(answers, data, packets, 0, fates);
         }

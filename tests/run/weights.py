@@ -1,5 +1,5 @@
 """A program that owns weights: connects as a user and publishes what it reads, a line each of
-seconds to be valid and weights. It lives as long as its input.
+seconds to be valid, weights, and marks for flows that begin. It lives as long as its input.
 
 usage: weights.py SOCKET USER
 """
@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-from fenxi_observe import Actions
+from fenxi_observe import Action, Actions
 
 
 def beat(actions):
@@ -26,6 +26,8 @@ except PermissionError as error:
 threading.Thread(target=beat, args=[actions], daemon=True).start()
 print(*(f"{it.address}:{it.port}" for it in actions.egresses), flush=True)
 for line in sys.stdin:
-    valid_s, *weights = map(float, line.split())
-    actions.publish(zip(actions.egresses, weights), valid_s)
+    valid_s, *numbers = map(float, line.split())
+    weights, marks = numbers[: actions.slots], numbers[actions.slots :]
+    marks = [(it, Action(mark=int(mark))) for it, mark in zip(actions.egresses, marks)]
+    actions.publish(zip(actions.egresses, weights), valid_s, marks)
     print("published", flush=True)

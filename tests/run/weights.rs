@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use crate::common::lab::{self, Lab};
 use crate::common::live::{Live, fenxi_on};
 use crate::common::{self, root};
+use crate::run::mark::mark_at;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Seconds that weights are valid where their end is of no concern.
@@ -338,6 +339,58 @@ fn what_others_change_in_the_map_is_put_right() {
     lab.nft("router", RULES);
     live.wait_for("the map is written again", |_| setting.slots_of(2) == 256);
     live.wait_for("that is logged", |live| live.said("the map has its weights again") == 1);
+    live.terminate(0);
+}
+
+/// A program marks connections that begin, as far as it may.
+#[test]
+fn flows_that_begin_get_the_actions_of_their_server() {
+    let Some(setting) = Setting::new("actions") else { return };
+    // Connections to the servers themselves go where they are meant to go.
+    let rules = RULES.replace("tcp dport", "ip daddr 10.77.1.1 tcp dport");
+    setting.lab.nft("router", &rules);
+    let mut args = setting.arguments("");
+    let sets = [
+        "io.mode=mark",
+        "mark.mask=0xff000000",
+        "mark.class={ \"DNS\" = 0x01000000 }",
+        "weights.web.actions=[\"mark\"]",
+    ];
+    args.extend(sets.iter().flat_map(|set| ["--set".to_owned(), (*set).to_owned()]));
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let live = Live::start(&setting.lab, "router", &args);
+    let mut program = Program::start(&setting, 0);
+    let connect = |server: u8| {
+        setting.lab.on("client", || {
+            let address = SocketAddr::from(([10, 77, 2, server], 80));
+            let mut connection =
+                Connection(TcpStream::connect_timeout(&address, PATIENCE).unwrap());
+            connection.server();
+            connection
+        })
+    };
+    let mark = |connection: &Connection| mark_at(&setting.lab, connection.0.local_addr().unwrap());
+    let mut old = connect(3);
+    program.publish(LONG, &[1.0, 1.0, 0x0200_0000 as f64, 0x0500_0000 as f64]);
+    live.wait_for("its weights apply", is_by_program);
+    let new = [connect(2), connect(3)];
+    live.wait_for("they are marked", |_| {
+        [mark(&new[0]), mark(&new[1])] == [0x0200_0000, 0x0500_0000]
+    });
+    // Packets of a connection that was there change nothing.
+    old.server();
+    // Bits that are not fenxi's: then nothing counts.
+    program.publish(LONG, &[1.0, 1.0, 0x0200_0000 as f64, 1.0]);
+    live.wait_for("static weights apply", |live| !is_by_program(live));
+    assert_eq!(refusals(&live, "action"), 1.0);
+    assert_eq!(live.said("static weights apply: an action is none, or not allowed"), 1);
+    let unmarked = connect(3);
+    program.publish(LONG, &[1.0, 1.0, 0x0300_0000 as f64, 0x0400_0000 as f64]);
+    live.wait_for("its weights apply again", is_by_program);
+    let last = connect(3);
+    live.wait_for("it is marked", |_| mark(&last) == 0x0400_0000);
+    assert_eq!([&old, &unmarked].map(mark), [0, 0]);
+    assert_eq!(mark(&new[1]), 0x0500_0000);
     live.terminate(0);
 }
 

@@ -4,6 +4,7 @@
 //! `protocol = tcp and port = 443, 8000-8100 and app.confidence < 0.9`. All its terms have to hold;
 //! a list means any of its values; no term means every flow.
 //!
+//! * `vlan` is for services ([`Term::Vlan`]), and tasks refuse it.
 //! * Terms on the flow alone are decided with its first packet: `protocol`, `port` (of the server),
 //!   `in_port`, `direction`, `sample`, and `rule`, the name of the flow's rule of `policy.rules`,
 //!   as it stands then.
@@ -58,6 +59,8 @@ pub enum Term<T = usize> {
     Port(Vec<Ports>),
     /// The flow's first packet came in by one of these interfaces.
     InPort(Vec<String>),
+    /// The outermost tag of the flow's first frame has one of these VLANs.
+    Vlan(Vec<u16>),
     /// By where the flow's ends are.
     Direction(Vec<Direction>),
     /// By the name of the flow's rule. A flow without a rule has none of all names.
@@ -234,6 +237,7 @@ impl<T> Term<T> {
             Term::Protocol(protocols) => Term::Protocol(protocols.clone()),
             Term::Port(ports) => Term::Port(ports.clone()),
             Term::InPort(names) => Term::InPort(names.clone()),
+            Term::Vlan(vlans) => Term::Vlan(vlans.clone()),
             Term::Direction(directions) => Term::Direction(directions.clone()),
             Term::Rule(names) => Term::Rule(names.clone()),
             Term::Sample(share) => Term::Sample(*share),
@@ -277,6 +281,7 @@ impl fmt::Display for Term<String> {
             Term::Protocol(them) => list(f, "protocol", "=", them.iter().map(|it| it.name())),
             Term::Port(ports) => list(f, "port", "=", ports.iter().map(Shown)),
             Term::InPort(names) => list(f, "in_port", "=", names.iter().map(quoted)),
+            Term::Vlan(vlans) => list(f, "vlan", "=", vlans.iter()),
             Term::Direction(them) => list(f, "direction", "=", them.iter().map(|it| it.name())),
             Term::Rule(choice) => choice.write(f, "rule"),
             Term::Sample(share) => write!(f, "sample = {share}"),

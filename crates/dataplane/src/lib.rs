@@ -39,8 +39,8 @@ pub use opening::{
     bundle, devices, inline, label_map, pipelines, profiles, session, task_check, tasks,
 };
 pub use threads::{
-    analytics_worker, clock, counters, egress, flow_worker, look, recorder, rules, run, servers,
-    settings, sink, snapshot, state, swap, waker,
+    analytics_worker, clock, counters, egress, flow_worker, look, recorder, rules, run,
+    server_actions, servers, settings, sink, snapshot, state, swap, waker,
 };
 
 /// Whether a thread may still run a library's code, where it cannot be stopped.

@@ -11,6 +11,7 @@ pub mod look;
 pub mod recorder;
 pub mod rules;
 pub mod run;
+pub mod server_actions;
 pub mod servers;
 pub mod settings;
 pub mod sink;

@@ -14,6 +14,7 @@ use dataplane::tasks::{OpenTask, TaskNames};
 use flowmgr::{Pages, table_bytes};
 
 use crate::exit::Failure;
+use crate::protocol::ServiceRow;
 use crate::sinks::{self, RecentFlows, Report};
 
 /// The result of a replay or a live run.
@@ -35,6 +36,8 @@ pub struct RunOutcome {
     /// Packets that each flow worker received, in the workers' order.
     pub packets_by_worker: Vec<u64>,
     pub sinks: Vec<Report>,
+    /// Sums per service of a replay.
+    pub services: Vec<ServiceRow>,
     /// Steps of the clock that stamps packets. Replay: steps back, summed over the flow workers.
     /// Live: each step once.
     pub clock_steps: u64,
@@ -116,6 +119,7 @@ impl RunOutcome {
             bytes: 0,
             packets_by_worker: Vec::new(),
             sinks: sinks::empty_reports(),
+            services: Vec::new(),
             clock_steps: 0,
             live: None,
             wall: Duration::ZERO,

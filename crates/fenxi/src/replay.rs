@@ -39,6 +39,7 @@ use crate::learn::SharedHeld;
 use crate::outcome::{RunOutcome, Table};
 use crate::rules::{Rules, Traffic};
 use crate::servers::Memories;
+use crate::services::Replayed;
 use crate::signals::Signals;
 use crate::sinks::{self, RecentFlows, SharedHosts, Sinks, broadcast};
 use crate::supervise::{self, Progress, Supervisor};
@@ -69,7 +70,10 @@ pub fn run(config: &Config, args: &ReplayArgs) -> Result<RunOutcome, Failure> {
             None => args.output.recorded_series(config),
         },
     };
-    let pipelines = Pipelines::for_replay(config, &tasks, &cores, options)?;
+    let mut pipelines = Pipelines::for_replay(config, &tasks, &cores, options)?;
+    let by_packets = options.effect != Effect::Arrival;
+    let managers = &mut pipelines.flow_managers;
+    let services = Replayed::open(config, &tasks, by_packets, managers)?;
     let names = pipelines.names.clone();
     let rules = Rules::load(config, &OpenTask::all_labels(&tasks), Traffic::Replay)?;
     let mut egress = open_tagged(args, &pipelines, rules.at_start())?;
@@ -100,6 +104,7 @@ pub fn run(config: &Config, args: &ReplayArgs) -> Result<RunOutcome, Failure> {
         recorder: None,
         is_watched: sockets.is_some(),
         rules: rules.at_start(),
+        by_server: None,
     };
     let gathers = args.speed == Speed::Max;
     let (analytics, analytics_watched) =
@@ -147,6 +152,7 @@ pub fn run(config: &Config, args: &ReplayArgs) -> Result<RunOutcome, Failure> {
     let read = reader.map_or(Ok(()), source::Reader::join);
     let failures = [read, sinks.finish(ended.at)];
     outcome.sinks = sinks.reports();
+    outcome.services = services.rows();
     outcome.add_failures(failures.into_iter().filter_map(Result::err));
     Ok(outcome)
 }
@@ -241,6 +247,7 @@ fn open_sinks(
         record_socket: None,
         learn_socket: learn_socket.as_ref(),
         weight_sockets: &[],
+        by_server: None,
         held: &SharedHeld::default(),
         servers: &Memories::default(),
         services: &Mutex::default(),

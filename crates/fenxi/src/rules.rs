@@ -24,6 +24,7 @@ use rulefiles::write;
 use tracing::info;
 
 use crate::protocol::{PolicyShown, RULES_MAX, RuleRow};
+use crate::weights;
 
 use changes::number_of;
 pub use changes::{Refused, number_by_order};
@@ -41,8 +42,9 @@ pub struct Rules {
     /// The store's numbering, for which `in_force` has a number that is unique in the process.
     numbering: u64,
     by_name: HashMap<Box<str>, RuleNumber>,
-    /// Whether the configuration names a file.
-    has_file: bool,
+    /// Whether flow workers ask from the first packet on: the configuration names a file, or
+    /// programs may act on flows.
+    is_on: bool,
     /// Batches of changes since the file was read, less undone ones.
     pub changes: usize,
     pub id: u64,
@@ -58,7 +60,10 @@ impl Rules {
         let terms = Terms::new(config, labels, traffic);
         match &config.policy.rules {
             Some(path) => Rules::read(path, "policy.rules: ", terms, &AtomicBool::new(false)),
-            None => Rules::new(RuleSet::default(), terms, false),
+            None => {
+                let acts = traffic == Traffic::Live && weights::acts(config);
+                Rules::new(RuleSet::default(), terms, acts)
+            }
         }
     }
 
@@ -83,7 +88,7 @@ impl Rules {
         Ok(rules)
     }
 
-    fn new(set: RuleSet, terms: Terms, has_file: bool) -> Result<Rules, Error> {
+    fn new(set: RuleSet, terms: Terms, is_on: bool) -> Result<Rules, Error> {
         let store = Store::new(set, terms.names.clone(), terms.update);
         let store = store.map_err(|error| Error::Data(error.to_string()))?;
         let mut rules = Rules {
@@ -93,12 +98,13 @@ impl Rules {
                 numbering: numbering(),
                 names: Arc::default(),
                 unasked: Arc::default(),
+                named: Arc::default(),
             },
             numbering: store.version().numbering,
             store,
             terms,
             by_name: HashMap::new(),
-            has_file,
+            is_on,
             changes: 0,
             id: numbering(),
         };
@@ -110,7 +116,7 @@ impl Rules {
     /// The rules for flow workers from the first packet on; without rules, looking up costs
     /// nothing.
     pub fn at_start(&self) -> Option<&RulesInForce> {
-        self.has_file.then_some(&self.in_force)
+        self.is_on.then_some(&self.in_force)
     }
 
     pub fn len(&self) -> u64 {
@@ -229,6 +235,10 @@ impl Rules {
         names.extend(new.map(|(rule, name)| (set.rules[*rule as usize].rank.order(), &**name)));
         let named = set.names.iter().map(|(rule, name)| (*rule, &**name));
         self.in_force.unasked = Arc::new(self.terms.unasked(named));
+        let named = set.names.iter().map(|(rule, name)| (*rule, flowmgr::name_hash(name)));
+        let mut named: Vec<_> = named.collect();
+        named.sort_unstable();
+        self.in_force.named = named.into();
         let numbers = set.names.iter().map(|(number, _)| *number);
         self.in_force.counted = numbers.take(COUNTED_MAX).collect();
     }

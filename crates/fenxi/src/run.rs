@@ -144,12 +144,14 @@ fn open(
     let record_socket = broadcast::bind("records.socket", config.records.socket.as_deref())?;
     let learn_socket = broadcast::bind("learn.socket", config.learn.socket.as_deref())?;
     let weight_sockets = weights::bind(config)?;
+    let by_server = weights::actions(config);
     let held = SharedHeld::default();
     let key = Key::of(config)?;
     let is_recorded = plan.args.record.is_some();
     let (servers, memories) =
         servers::recall(config, tasks, &mut packets.flow_managers, is_recorded)?;
-    let (services, observed) = services::open(config, &mut packets.flow_managers)?;
+    let labels = OpenTask::all_labels(tasks);
+    let (services, observed) = services::open(config, &labels, &mut packets.flow_managers)?;
     // No thread runs yet, and everything that needs more privileges is open.
     privileges::drop_unneeded(plan, tasks)?;
     let hosts = SharedHosts::from_config(config, tasks);
@@ -158,12 +160,13 @@ fn open(
     let sinks = Sinks::start(&sinks::Start {
         config,
         names: &packets.names,
-        labels: &OpenTask::all_labels(tasks),
+        labels: &labels,
         hosts: hosts.as_ref(),
         records: plan.records(),
         record_socket: record_socket.as_ref(),
         learn_socket: learn_socket.as_ref(),
         weight_sockets: &weight_sockets,
+        by_server: by_server.as_ref(),
         held: &held,
         servers: &memories,
         services: &observed,
@@ -175,7 +178,19 @@ fn open(
     let kernel = first.and_then(|it| it.labels.clone());
     let held = config.learn.is_on().then_some((held, key));
     let memories = (servers, services);
-    Ok(Opened { pair, ports, kernel, mirrors, sockets, sinks, memories, recent, rules, held })
+    Ok(Opened {
+        pair,
+        ports,
+        kernel,
+        mirrors,
+        sockets,
+        sinks,
+        memories,
+        by_server,
+        recent,
+        rules,
+        held,
+    })
 }
 
 fn log_start(config: &Config, tasks: &[OpenTask]) {

@@ -6,9 +6,13 @@
 //! comes back in the same boxes and is dropped here, which tells readers that it has ended.
 
 mod control;
+mod folder;
 mod hand_out;
 mod look;
+mod meaning;
 mod memory;
+mod replayed;
 mod section;
 
 pub use control::{Observing, Opened, Ports, open};
+pub use replayed::Replayed;

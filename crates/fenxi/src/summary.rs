@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use crate::outcome::{LiveSums, RunOutcome};
-use crate::protocol::ScoredTask;
+use crate::protocol::{EgressRow, ScoredTask, ServiceRow};
 use crate::scores;
 use crate::sinks::Report;
 use dataplane::placement::Role;
@@ -72,6 +72,9 @@ printed! {
         table: Table = Table::new(&outcome.table),
         #[serde(skip_serializing_if = "Option::is_none")]
         live: Option<Live> = outcome.live.map(|sums| Live::new(sums, &outcome.sinks)),
+        /// Sums per service and egress.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        services: Vec<ServiceRow> = outcome.services.clone(),
         #[serde(flatten, serialize_with = "as_fields")]
         sinks: Vec<SinkSum> = sums_of(&outcome.sinks, |report| &report.summary),
         /// Lines of the text about sinks.
@@ -363,6 +366,19 @@ impl Summary {
         if self.clock_steps > 0 {
             let steps = self.clock_steps;
             writeln!(page, "clock     the clock that stamps packets stepped {steps} times")?;
+        }
+        for service in &self.services {
+            let sum = |of: fn(&EgressRow) -> u64| service.egresses.iter().map(of).sum::<u64>();
+            writeln!(
+                page,
+                "service   {}: {} flows begun, {} answered, {} ended; {} packets in, {} out",
+                service.name,
+                sum(|it| it.flows_begun),
+                sum(|it| it.flows_answered),
+                sum(|it| it.flows_ended),
+                sum(|it| it.packets_in),
+                sum(|it| it.packets_out)
+            )?;
         }
         self.series.write_text(page)?;
         self.cache.write_text(page)?;

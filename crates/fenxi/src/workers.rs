@@ -14,6 +14,7 @@ use dataplane::look::{Looker, looks};
 use dataplane::placement::{Cores, Thread, spawn};
 use dataplane::rules::{RulesInForce, RulesUpdate};
 use dataplane::run::Run;
+use dataplane::server_actions::ServerActions;
 use dataplane::servers::Portion;
 use dataplane::settings::{SettingsPort, SettingsSender, settings};
 use dataplane::sink::Sink;
@@ -52,6 +53,8 @@ pub struct WorkerStart<'a> {
     pub is_watched: bool,
     /// The rules in force from the first packet on.
     pub rules: Option<&'a RulesInForce>,
+    /// What other programs do with flows to servers.
+    pub by_server: Option<&'a Arc<ServerActions>>,
 }
 
 /// A flow manager's own tasks, with which it answers series at once.
@@ -94,6 +97,7 @@ impl WorkerStart<'_> {
                 recorder: self.recorder.map(|recorder| recorder.flow_worker(number)),
                 servers: io.servers,
                 services: io.services,
+                by_server: self.by_server.cloned(),
                 ..Hooks::default()
             };
             hooks.inline.swaps = swaps.take(&thread);
@@ -116,7 +120,9 @@ impl WorkerStart<'_> {
             hooks.settings = Some(port);
             threads.settings.push(sender);
             let rules = self.rules.cloned();
-            let rules = rules.map(|rules| RulesUpdate::new(rules, manager.max_flows()));
+            let rules = rules.map(|rules| {
+                RulesUpdate::new(rules, manager.max_flows(), self.by_server.is_some())
+            });
             let worker = FlowWorker::new(Parts {
                 number,
                 rules: rules.transpose()?,

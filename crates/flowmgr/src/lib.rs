@@ -98,7 +98,10 @@ pub use rss::Rss;
 pub use rules::{RULES_MAX, RuleAnswer, RuleMemory, RuleQuestion, RulesChange, renewed_max};
 pub use scores::{ModelScore, Score, TaskScores};
 pub use servers::{CELL_BYTES, Cell as ServerCell, ServerCells, ServerCounters, minute};
-pub use services::{EGRESSES_MAX, SERVICES_MAX, Service, ServiceFlows, Services, ServicesChange};
+pub use services::{
+    EGRESSES_MAX, EgressBy, LabelTerm, RuleTerm, SERVICES_MAX, Service, ServiceFlows, Services,
+    ServicesChange, name_hash,
+};
 pub use settings::Settings;
 pub use target::{Came, Target, TargetOf};
 pub use task_config::{DepthConfig, PortLabel, TaskConfig};

@@ -23,6 +23,7 @@ mod collect;
 mod counted;
 mod merged;
 mod rules;
+mod serve;
 mod settle;
 mod stages;
 mod sweep;

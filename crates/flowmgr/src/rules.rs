@@ -8,10 +8,11 @@
 //! line.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use cring::{FlowRef, TASKS_MAX};
 
-use crate::action::Action;
+use crate::action::{Action, PolicyStamp};
 use crate::behaviour::Behaviour;
 use crate::entry::Counts;
 use crate::flows::Flows;
@@ -63,6 +64,10 @@ pub struct RuleQuestion {
     pub age_us: u64,
     /// A hash of the flow.
     pub sample: u16,
+    /// The flow has begun with this burst, and was not asked about before.
+    pub begins: bool,
+    /// [`RuleAnswer::kept`] of the last answer.
+    pub kept: u64,
     /// The rule of the last answer, unless rules were renumbered since.
     pub before: Option<u32>,
     /// The rules have not changed since the last answer: only what is known of the flow is new.
@@ -87,6 +92,8 @@ pub struct RuleAnswer {
     pub unasked: u8,
     /// The first task's label of the flow, unless it has one.
     pub class: Option<u16>,
+    /// What is kept of the flow for its next question, where [`RuleMemory::keeping`] has room.
+    pub kept: u64,
 }
 
 /// Numbers of rules are below this.
@@ -103,6 +110,9 @@ pub struct RulesChange {
     pub label_tasks: u8,
     /// Rules were renumbered.
     pub is_renumbered: bool,
+    /// Rules that have names, by number, rising, with [`name_hash`](crate::name_hash) of each. What
+    /// was in force before is left in it.
+    pub named: Arc<[(u32, u64)]>,
     /// Memory for the rules of flows, needed with the first rules; afterwards, what is not needed
     /// comes back in it.
     pub memory: Option<RuleMemory>,
@@ -150,7 +160,21 @@ impl Rules {
             return;
         };
         rules.change(change, flows.clock.packet_us());
+        std::mem::swap(&mut rules.named, &mut change.named);
         flows.policy = flows.policy.next();
+    }
+
+    /// The hash of the name of a flow's rule, none where the flow has no rule or it has no name;
+    /// `None` while the flow's rule is not known.
+    pub fn name_of_rule(&self, flows: &Flows, index: u32) -> Option<Option<u64>> {
+        let Some(rules) = &self.in_force else { return Some(None) };
+        let policy = flows.entries.hot(index).policy;
+        let is_known = policy != PolicyStamp::NONE && !policy.is_asked();
+        is_known.then(|| {
+            let rule = rules.rule(index)?;
+            let place = rules.named.binary_search_by_key(&rule, |(number, _)| *number);
+            place.ok().map(|place| rules.named[place].1)
+        })
     }
 
     /// Whether there have ever been rules.

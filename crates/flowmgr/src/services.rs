@@ -5,23 +5,33 @@
 //! costs a look at eight bytes of the flow, and two additions if it belongs to a service. A flow
 //! ends for its service when FIN or RST closes it, not when it leaves the table.
 //!
+//! Where a service asks for more than addresses and ports, flows *wait*: each packet is a try to
+//! find the flow's service ([`Services::join`]), until one takes it or none can any more. Which
+//! services wait for what is in `flows`.
+//!
 //! Services come and go while the manager works ([`crate::Manager::change_services`]): a number
 //! that no two services in a row share says whether a flow's service is still there.
 
+use std::cell::Cell;
 use std::io;
 use std::net::IpAddr;
 
 use measure::Told;
 use observe::{Egress, Slot};
 
+use crate::entry::Counts;
 use crate::key::{Key, UDP};
 use crate::memory::{Array, Zeroed};
 use crate::part::{First, Part};
 use crate::record::EndReason;
+use flows::Holds;
+pub use flows::{EgressBy, LabelTerm, RuleTerm, ServiceFlows, name_hash};
+pub(crate) use flows::{Facts, Hop};
 use networks::Networks;
-use service::End;
-pub use service::{Service, ServiceFlows};
+pub use service::Service;
+use service::{End, OTHERS};
 
+mod flows;
 mod networks;
 mod ranking;
 mod service;
@@ -40,12 +50,16 @@ const RANK_EVERY_US: i64 = 1_000_000;
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 struct Kept {
-    /// Number of its service; 0: it has none.
+    /// Number of its service; 0: it has none, [`WAITING`]: it waits for one.
     number: u16,
     /// The egress's slot in the low bits, and the bits below.
     slot: u16,
+    /// While it waits: the VLAN of its first frame plus 2; 1 without one, 0 without a frame.
     incarnation: u32,
 }
+
+/// The number of no service.
+const WAITING: u16 = u16::MAX;
 
 /// The server sent the first packet.
 const BACKWARD: u16 = 1 << 15;
@@ -92,6 +106,12 @@ pub struct Services {
     /// By place, with their numbers: a number is its place modulo [`SERVICES_MAX`].
     services: Vec<(u16, Option<Box<Service>>)>,
     networks: Networks,
+    /// Some service asks for more than addresses and ports.
+    has_more: bool,
+    /// Tasks whose labels services ask for: bit n for task n.
+    label_tasks: u8,
+    /// See [`ServicesChange::by_packets`].
+    ranks_by_packets: bool,
     every_us: i64,
     /// Wall time less flow time, µs.
     ahead_us: i64,
@@ -108,6 +128,9 @@ pub struct ServicesChange {
     places: Vec<(usize, Option<Box<Service>>)>,
     networks: Networks,
     every_us: i64,
+    /// For a replay: the busiest egresses are found at flows' first packets, by packet time, so
+    /// that the outcome repeats.
+    pub by_packets: bool,
 }
 
 impl ServicesChange {
@@ -122,7 +145,8 @@ impl ServicesChange {
         every_us: i64,
     ) -> ServicesChange {
         let networks = networks.map(|(address, length, place)| (address, length, place as u8));
-        ServicesChange { part, places, networks: Networks::new(networks), every_us }
+        let networks = Networks::new(networks);
+        ServicesChange { part, places, networks, every_us, by_packets: false }
     }
 }
 
@@ -136,6 +160,9 @@ impl Services {
             kept: Array::new(crate::Manager::<()>::entries(max_flows))?,
             services: (0..SERVICES_MAX as u16).map(|number| (number, None)).collect(),
             networks: Networks::default(),
+            has_more: false,
+            label_tasks: 0,
+            ranks_by_packets: false,
             every_us: 0,
             ahead_us: 0,
             published_us: 0,
@@ -148,14 +175,36 @@ impl Services {
         for (place, service) in &mut change.places {
             let Some((number, here)) = self.services.get_mut(*place) else { continue };
             std::mem::swap(here, service);
-            // Flows of the old service find none. No service has the number 0.
+            // Flows of the old service find none. No service has these two numbers.
             *number = match number.wrapping_add(SERVICES_MAX as u16) {
                 0 => SERVICES_MAX as u16,
+                WAITING => SERVICES_MAX as u16 - 1,
                 next => next,
             };
         }
         std::mem::swap(&mut self.networks, &mut change.networks);
-        self.every_us = change.every_us;
+        (self.every_us, self.ranks_by_packets) = (change.every_us, change.by_packets);
+        let services = || self.services.iter().filter_map(|(_, service)| service.as_ref());
+        self.has_more = services().any(|service| service.flows.has_more());
+        let labels = services().flat_map(|service| &service.flows.labels);
+        self.label_tasks = labels.fold(0, |tasks, term| tasks | 1 << term.task.0);
+    }
+
+    /// Whether flows may wait for their service.
+    #[inline]
+    pub(crate) fn have_more(&self) -> bool {
+        self.has_more
+    }
+
+    /// Whether a flow waits for its service.
+    #[inline]
+    pub(crate) fn waits(&self, index: u32) -> bool {
+        self.kept[index as usize].number == WAITING
+    }
+
+    /// Tasks whose labels services ask for: bit n for task n.
+    pub(crate) fn label_tasks(&self) -> u8 {
+        self.label_tasks
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -169,21 +218,32 @@ impl Services {
         if *number == kept.number { service.as_deref_mut() } else { None }
     }
 
-    /// The place of the service with this server.
-    fn find(&self, key: &Key, to_server_from_low: bool, needs_port: bool) -> Option<u8> {
+    /// The place of the service with this server, of those whose flows are `of`.
+    fn find(
+        &self,
+        key: &Key,
+        to_server_from_low: bool,
+        needs_port: bool,
+        of: impl Fn(&ServiceFlows) -> bool,
+    ) -> Option<u8> {
         let (address, port, is_v6) = key.destination(to_server_from_low);
         let takes = |place: u8| {
             let (_, service) = &self.services[usize::from(place)];
             service.as_ref().is_some_and(|service| {
                 let flows = &service.flows;
-                flows.take(key.protocol(), port) && !(needs_port && flows.ports.is_empty())
+                flows.take(key.protocol(), port)
+                    && !(needs_port && flows.ports.is_empty())
+                    && of(flows)
             })
         };
-        // Among equal prefixes, a service that names ports comes first, then one with a protocol.
+        // Among equal prefixes, a service that names ports comes first, then one with a protocol,
+        // then one with conditions.
         let rank = |place: u8| {
             let (_, service) = &self.services[usize::from(place)];
             let flows = service.as_ref().map(|service| &service.flows);
-            flows.map_or((true, true), |it| (it.ports.is_empty(), it.protocol.is_none()))
+            flows.map_or((true, true, true), |it| {
+                (it.ports.is_empty(), it.protocol.is_none(), !it.has_conditions())
+            })
         };
         self.networks.find((address, is_v6), takes, rank)
     }
@@ -218,7 +278,12 @@ impl Services {
         let Some(service) = self.service_of(kept) else { return };
         let has_slot = service.count(kept.slot(), is_out, packets, bytes);
         if is_out && !has_slot {
-            service.note(egress(key, !from_low, service.flows.by_port), packets);
+            // Next hops and interfaces that have no slot are not watched.
+            match service.flows.egress {
+                EgressBy::Address => service.note(egress(key, !from_low, false), packets),
+                EgressBy::Socket => service.note(egress(key, !from_low, true), packets),
+                _ => {}
+            }
         }
         if is_out && !kept.has(ANSWERED) {
             service.answer(kept.slot());
@@ -227,10 +292,68 @@ impl Services {
         self.has_news = true;
     }
 
+    /// Looks for the service of a flow that [waits](Services::waits). If one takes it, the flow
+    /// begins there: `counts`, what the flow has had so far, counts for it, or behind a label only
+    /// the packet at hand. Without that the flow ends, and does not wait any longer.
+    pub(crate) fn join(&mut self, index: u32, facts: &Facts, counts: &Counts) {
+        let kept = &mut self.kept[index as usize];
+        if let (0, Some(hop)) = (kept.incarnation, facts.packet)
+            && let Some((vlan, _)) = hop.frame
+        {
+            kept.incarnation = vlan.map_or(1, |vlan| u32::from(vlan) + 2);
+        }
+        let (opened, vlan) = (kept.slot, kept.incarnation.checked_sub(2).map(|it| it as u16));
+        let waits = Cell::new(false);
+        let place = [false, true].into_iter().find_map(|backward| {
+            if backward && !facts.is_midstream && facts.key.protocol() != UDP {
+                return None;
+            }
+            let to_server = facts.is_low_forward != backward;
+            let needs_port = backward && !facts.is_midstream;
+            let of = |flows: &ServiceFlows| {
+                let holds = flows.hold(facts, vlan, backward);
+                waits.set(waits.get() || holds == Holds::NotYet);
+                holds == Holds::Yes
+            };
+            Some((self.find(&facts.key, to_server, needs_port, of)?, backward))
+        });
+        let Some((place, backward)) = place else {
+            if !waits.get() || facts.packet.is_none() {
+                self.kept[index as usize] = Kept::default();
+            }
+            return;
+        };
+        let (number, Some(service)) = &mut self.services[usize::from(place)] else { return };
+        let egress = service.flows.egress(facts, backward).unwrap_or(OTHERS);
+        let slot = service.begin(&egress);
+        let is_late = !service.flows.labels.is_empty();
+        let has_answered = counts.packets[usize::from(!backward)] > 0;
+        if is_late && has_answered {
+            service.answer(slot);
+        }
+        let answered = if is_late && has_answered { ANSWERED } else { 0 };
+        let backward = if backward { BACKWARD } else { 0 };
+        let slot_word = slot.index as u16 | opened | answered | backward;
+        let kept = Kept { number: *number, slot: slot_word, incarnation: slot.incarnation };
+        self.kept[index as usize] = kept;
+        self.has_news = true;
+        for direction in [0, 1] {
+            let (packets, bytes) = match (is_late, facts.packet) {
+                (false, _) => (counts.packets[direction], counts.bytes[direction]),
+                (true, Some(it)) if it.direction == direction => (it.packets, it.bytes),
+                (true, _) => (0, 0),
+            };
+            if packets > 0 {
+                let from = (&facts.key, facts.is_low_forward == (direction == 0));
+                self.count(index, from, direction, packets, bytes);
+            }
+        }
+    }
+
     /// Whether the flow has a service for which it has not ended.
     pub(crate) fn has_open(&self, index: u32) -> bool {
         let kept = self.kept[index as usize];
-        kept.number != 0 && !kept.has(OVER)
+        kept.number != 0 && kept.number != WAITING && !kept.has(OVER)
     }
 
     /// A flow that [`Services::has_open`] has ended for its service.
@@ -262,7 +385,8 @@ impl Services {
         if now_us.saturating_sub(self.published_us) < every_us {
             return;
         }
-        let ranks = now_us.saturating_sub(self.ranked_us) >= RANK_EVERY_US;
+        let ranks =
+            !self.ranks_by_packets && now_us.saturating_sub(self.ranked_us) >= RANK_EVERY_US;
         let time_ns = ns(now_us.saturating_add(ahead_us));
         for service in self.services.iter_mut().filter_map(|(_, service)| service.as_mut()) {
             if ranks {
@@ -280,19 +404,29 @@ impl Services {
 impl Part for Services {
     fn begin(&mut self, index: u32, first: &First<'_>) {
         let (key, from_low) = (&first.headers.key, first.headers.from_low);
+        let opened = if key.protocol() == UDP || first.midstream { 0 } else { OPENED };
+        if self.ranks_by_packets && first.time_us - self.ranked_us >= RANK_EVERY_US {
+            self.services.iter_mut().filter_map(|(_, it)| it.as_mut()).for_each(|it| it.rank());
+            self.ranked_us = first.time_us;
+        }
+        if self.has_more {
+            // The walk looks for its service when it has counted the packet.
+            self.kept[index as usize] = Kept { number: WAITING, slot: opened, incarnation: 0 };
+            return;
+        }
         let mut kept = Kept::default();
-        let mut place = self.find(key, from_low, false);
+        let mut place = self.find(key, from_low, false, |_| true);
         // The first packet seen may be the server's where the flow began earlier.
         if place.is_none() && (first.midstream || key.protocol() == UDP) {
-            place = self.find(key, !from_low, !first.midstream);
+            place = self.find(key, !from_low, !first.midstream, |_| true);
             kept.slot |= BACKWARD;
         }
         if let Some(place) = place {
             let to_server = from_low != kept.has(BACKWARD);
             let (number, service) = &mut self.services[usize::from(place)];
             if let Some(service) = service {
-                let slot = service.begin(&egress(key, to_server, service.flows.by_port));
-                let opened = if key.protocol() == UDP || first.midstream { 0 } else { OPENED };
+                let by_port = service.flows.egress == EgressBy::Socket;
+                let slot = service.begin(&egress(key, to_server, by_port));
                 kept.number = *number;
                 kept.slot |= slot.index as u16 | opened;
                 kept.incarnation = slot.incarnation;

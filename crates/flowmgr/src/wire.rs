@@ -101,6 +101,16 @@ pub(crate) fn is_plain(link: u16, frame: &[u8]) -> bool {
     link::is_plain(link, frame)
 }
 
+/// The VLAN of a frame's outermost tag, if it has one.
+pub(crate) fn vlan(link: u16, frame: &[u8]) -> Option<u16> {
+    link::vlan(link, frame)
+}
+
+/// The MAC address that a frame goes to; `None` where the link has none.
+pub(crate) fn mac(link: u16, frame: &[u8]) -> Option<[u8; 6]> {
+    link::mac(link, frame)
+}
+
 /// Where the layer-4 header of a frame begins, behind IP options and extension headers.
 ///
 /// # Errors

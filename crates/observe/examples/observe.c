@@ -1,7 +1,7 @@
-/* Prints all that a service's file says, or times snapshots.
+/* Prints all that a service's file says, times snapshots, or gives weights and actions.
  *
  *     cc -std=c11 -O2 -I crates/observe/include -o observe crates/observe/examples/observe.c
- *     observe print FILE | observe time FILE
+ *     observe print FILE | observe time FILE | observe act FILE
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -63,10 +63,36 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Weights of 1, 2 and so on for a minute, each with an action: marks 1, 2 and so on, a DSCP beside
+ * every second one, and task 0 beside every third. */
+static int act(const char *path)
+{
+    struct fenxi_actions a;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    int mapped = fd < 0 ? FENXI_IO : fenxi_actions_map(&a, fd);
+    if (mapped != FENXI_OK) {
+        printf("error %d\n", mapped);
+        return 1;
+    }
+    uint64_t *image = calloc(a.image_words, 8);
+    for (uint64_t slot = 0; slot < a.egresses; slot++) {
+        uint64_t action = fenxi_action_mark(slot + 1);
+        action |= slot % 2 ? fenxi_action_dscp(46) : 0;
+        action |= slot % 3 ? 0 : fenxi_action_task(0);
+        fenxi_actions_set(&a, image, slot, slot + 1, action);
+    }
+    fenxi_actions_publish(&a, image, now_ns() + UINT64_C(60000000000));
+    free(image);
+    fenxi_actions_close(&a);
+    return 0;
+}
+
 int main(int count, char **arguments)
 {
     if (count != 3)
         return 64;
+    if (strcmp(arguments[1], "act") == 0)
+        return act(arguments[2]);
     struct fenxi_observe o;
     int opened = fenxi_observe_open(&o, arguments[2]);
     if (opened != FENXI_OK) {

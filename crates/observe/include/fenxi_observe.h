@@ -15,6 +15,14 @@
  * Nothing here blocks, allocates, or trusts the file: what it says is checked once, then copied. A
  * file in a folder that its owner truncates meanwhile gives SIGBUS; memory that came over a socket
  * is sealed against that.
+ *
+ * A program that has memory for weights and actions (the module `actions`) writes them so:
+ *
+ *     struct fenxi_actions actions;
+ *     if (fenxi_actions_map(&actions, fd) != FENXI_OK) ...
+ *     uint64_t *image = calloc(actions.image_words, 8);
+ *     fenxi_actions_set(&actions, image, slot, 0.5, fenxi_action_dscp(46));
+ *     fenxi_actions_publish(&actions, image, deadline_ns);
  */
 #ifndef FENXI_OBSERVE_H
 #define FENXI_OBSERVE_H
@@ -318,6 +326,106 @@ static inline int fenxi_observe_samples(const struct fenxi_observe *o, uint64_t 
     }
     atomic_thread_fence(memory_order_acquire);
     return fenxi_observe_word(o, region) == incarnation ? found : FENXI_CHANGED;
+}
+
+/* Memory for weights and actions, mapped. */
+struct fenxi_actions {
+    _Atomic uint64_t *words;
+    size_t count;
+    uint64_t egresses;
+    uint64_t actions;     /* the word where they begin; 0: none can be given */
+    uint64_t kinds;       /* of actions that count: bit 0 a mark, bit 1 a DSCP, bit 2 a task */
+    uint64_t image_words; /* of what is published */
+};
+
+/* An action of one kind; several are joined by |. */
+static inline uint64_t fenxi_action_mark(uint32_t mark) { return 1 | (uint64_t)mark << 32; }
+static inline uint64_t fenxi_action_dscp(uint8_t dscp) { return 2 | (uint64_t)dscp << 8; }
+static inline uint64_t fenxi_action_task(uint8_t task) { return 4 | (uint64_t)task << 16; }
+
+static inline void fenxi_actions_close(struct fenxi_actions *a)
+{
+    if (a->words)
+        munmap((void *)(uintptr_t)a->words, a->count * 8);
+    a->words = NULL;
+}
+
+/* Maps the file of a descriptor, which may be closed afterwards. */
+static inline int fenxi_actions_map(struct fenxi_actions *a, int fd)
+{
+    static const char magic[8] = "FENXIACT";
+    uint64_t expected_magic;
+    struct stat status;
+    memset(a, 0, sizeof *a);
+    memcpy(&expected_magic, magic, 8);
+    if (fstat(fd, &status))
+        return FENXI_IO;
+    if (status.st_size < 4096 || status.st_size % 8 || status.st_size > (1LL << 30))
+        return FENXI_FOREIGN;
+    void *words = mmap(NULL, status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (words == MAP_FAILED)
+        return FENXI_IO;
+    a->words = words;
+    a->count = status.st_size / 8;
+    uint64_t head[7];
+    for (int word = 0; word < 7; word++)
+        head[word] = atomic_load_explicit(&a->words[word], memory_order_relaxed);
+    a->egresses = head[3], a->actions = head[5], a->kinds = head[6];
+    uint64_t behind = 24 + 3 * (8 + 2 * a->egresses) + 4 * a->egresses;
+    int checked = head[0] != expected_magic ? FENXI_FOREIGN
+                  : head[1] != 1            ? FENXI_VERSION
+                  : a->egresses < 1 || a->egresses > FENXI_EGRESSES_MAX || behind > a->count ||
+                          (a->actions && (a->actions != behind || behind + 3 * a->egresses > a->count))
+                      ? FENXI_MALFORMED
+                      : FENXI_OK;
+    a->image_words = 8 + 3 * a->egresses;
+    if (checked != FENXI_OK)
+        fenxi_actions_close(a);
+    return checked;
+}
+
+/* The directory's four words of an egress: its incarnation, then as in a row. */
+static inline void fenxi_actions_egress(const struct fenxi_actions *a, uint64_t slot, uint64_t to[4])
+{
+    uint64_t place = 24 + 3 * (8 + 2 * a->egresses) + 4 * slot;
+    for (int word = 0; word < 4; word++)
+        to[word] = atomic_load_explicit(&a->words[place + word], memory_order_relaxed);
+}
+
+/* Sets what the next publication has for an egress, below a->egresses; action 0: none. */
+static inline void fenxi_actions_set(const struct fenxi_actions *a, uint64_t *image, uint64_t slot,
+                                     double weight, uint64_t action)
+{
+    uint64_t egress[4];
+    fenxi_actions_egress(a, slot, egress);
+    image[8 + 2 * slot] = egress[0];
+    memcpy(&image[8 + 2 * slot + 1], &weight, 8);
+    image[8 + 2 * a->egresses + slot] = action;
+}
+
+/* Says that this program lives; due several times in 0.8 s. */
+static inline void fenxi_actions_beat(const struct fenxi_actions *a)
+{
+    uint64_t beat = atomic_load_explicit(&a->words[16], memory_order_relaxed) + 1;
+    atomic_store_explicit(&a->words[16], beat ? beat : 1, memory_order_relaxed);
+}
+
+/* Makes the image known at once, valid until this time of CLOCK_MONOTONIC, and beats. */
+static inline void fenxi_actions_publish(const struct fenxi_actions *a, uint64_t *image,
+                                         uint64_t deadline_ns)
+{
+    uint64_t next = atomic_load_explicit(&a->words[8], memory_order_relaxed) + 1;
+    uint64_t weights = 8 + 2 * a->egresses, buffer = next % FENXI_BUFFERS;
+    image[0] = deadline_ns;
+    atomic_thread_fence(memory_order_release);
+    for (uint64_t word = 0; word < weights; word++)
+        atomic_store_explicit(&a->words[24 + buffer * weights + word], image[word],
+                              memory_order_relaxed);
+    for (uint64_t slot = 0; a->actions && slot < a->egresses; slot++)
+        atomic_store_explicit(&a->words[a->actions + buffer * a->egresses + slot],
+                              image[weights + slot], memory_order_relaxed);
+    atomic_store_explicit(&a->words[8], next, memory_order_release);
+    fenxi_actions_beat(a);
 }
 
 #endif

@@ -1,4 +1,4 @@
-//! Weights of egresses, written by one other program: the way back.
+//! Weights and actions of egresses, written by one other program: the way back.
 //!
 //! [`Actions`] creates the memory, gives it to one program with [`hand_out`](crate::hand_out), and
 //! reads it without trusting any of it. To change the owner, create it anew: what the last owner
@@ -15,14 +15,22 @@
 //! | 16 | 2 | words | of the whole file |
 //! | 24 | 3 | egresses | slots |
 //! | 32 | 4 | epoch | ns, when the memory was created |
+//! | 40 | 5 | actions | the word where the actions begin; 0: this memory has none |
+//! | 48 | 6 | kinds | of actions that count: bit 0 a mark, bit 1 a DSCP, bit 2 a task |
 //! | 64 | 8 | published | count of publications; the owner changes it |
 //! | 128 | 16 | heartbeat | anything; the owner changes it more often than every 0.8 s |
 //! | 192 | 24 | buffers | 3, each of 8 + 2 × egresses words |
 //! | behind | | directory | 4 words per slot: incarnation, then the egress as in a service's row |
+//! | behind | | actions | 3 buffers, each of one word per slot |
 //!
 //! A buffer has the deadline in word 0 and from word 8 on two words per slot: the incarnation of
 //! the egress that is meant (0: none) and the weight, the bits of an f64. It is published and
-//! copied as a service's frame is.
+//! copied as a service's frame is, and the actions' buffer of the same number with it
+//! ([`Action::to_word`]).
+//!
+//! Programs that know no actions write none: their words stay 0.
+
+mod action;
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,8 +44,12 @@ use crate::memory::{Memory, create, map_read_only, map_writable, seals};
 use crate::publication::{BUFFERS, Publication};
 use crate::sync::Ordering;
 
+pub use action::Action;
+
 const MAGIC: u64 = u64::from_le_bytes(*b"FENXIACT");
 const VERSION: u64 = 1;
+const ACTIONS: usize = 5;
+const KINDS: usize = 6;
 const PUBLISHED: usize = 8;
 const HEARTBEAT: usize = 16;
 const BUFFER: usize = 24;
@@ -67,6 +79,8 @@ pub enum Refusal {
     Negative,
     /// All weights are zero.
     AllZero,
+    /// An action is none, or is not allowed.
+    Action,
     /// The owner was faster in every try.
     Busy,
 }
@@ -81,6 +95,7 @@ impl fmt::Display for Refusal {
             Self::Infinite => "a weight or their sum is infinite",
             Self::Negative => "a weight is negative",
             Self::AllZero => "all weights are zero",
+            Self::Action => "an action is none, or not allowed",
             Self::Busy => "weights are published faster than they can be copied",
         })
     }
@@ -94,13 +109,23 @@ fn directory(egresses: usize) -> usize {
     BUFFER + BUFFERS * buffer_words(egresses)
 }
 
+/// Where the actions are.
+fn actions(egresses: usize) -> usize {
+    directory(egresses) + ENTRY * egresses
+}
+
 fn words(egresses: usize) -> usize {
-    (directory(egresses) + ENTRY * egresses).next_multiple_of(512)
+    (actions(egresses) + BUFFERS * egresses).next_multiple_of(512)
 }
 
 fn publication(memory: &Memory, egresses: usize) -> Publication<'_> {
     let buffers = &memory[BUFFER..directory(egresses)];
     Publication { count: &memory[PUBLISHED], buffers }
+}
+
+fn publication_of_actions(memory: &Memory, egresses: usize) -> Publication<'_> {
+    let at = actions(egresses);
+    Publication { count: &memory[PUBLISHED], buffers: &memory[at..at + BUFFERS * egresses] }
 }
 
 /// The side that reads weights.
@@ -115,14 +140,14 @@ pub struct Actions {
 
 impl Actions {
     /// Memory for the weights of these egresses, of which each gets the slot of its place, with
-    /// incarnation 1.
-    pub fn create(egresses: &[Egress], epoch_ns: u64) -> Result<Self, Error> {
+    /// incarnation 1, and for actions of these [kinds](Action::kinds).
+    pub fn create(egresses: &[Egress], kinds: u8, epoch_ns: u64) -> Result<Self, Error> {
         check(egresses.len())?;
         let file = create("fenxi-actions", words(egresses.len()))?;
         // Who is handed the file writes through it; nobody opens it anew.
         fchmod(&file, Mode::RUSR | Mode::WUSR)?;
         seals(&file, SealFlags::empty())?;
-        begin(&map_writable(&file)?, egresses, epoch_ns);
+        begin(&map_writable(&file)?, egresses, kinds, epoch_ns);
         let memory = map_read_only(&file)?;
         let egresses = egresses.len();
         Ok(Self { memory, file: Some(file), egresses, heartbeat: 0, beat_ns: epoch_ns })
@@ -132,7 +157,7 @@ impl Actions {
     pub fn in_memory(egresses: &[Egress], epoch_ns: u64) -> Result<(Self, ActionsWriter), Error> {
         check(egresses.len())?;
         let memory = Memory::heap(words(egresses.len()));
-        begin(&memory, egresses, epoch_ns);
+        begin(&memory, egresses, u8::MAX, epoch_ns);
         let writer = ActionsWriter::new(memory.clone())?;
         let egresses = egresses.len();
         Ok((Self { memory, file: None, egresses, heartbeat: 0, beat_ns: epoch_ns }, writer))
@@ -189,6 +214,27 @@ impl Actions {
         }
         check_weights(weights.iter().take(egresses.len()).copied().flatten())
     }
+
+    /// Puts the action of each egress, by its slot, into `actions`, where
+    /// [`weights`](Self::weights) apply. The caller checks what they ask for.
+    ///
+    /// # Errors
+    /// What is there is no action. `actions` is then of no use.
+    pub fn actions(&self, actions: &mut [Action]) -> Result<(), Refusal> {
+        let publication = publication_of_actions(&self.memory, self.egresses);
+        let are_actions = publication.read(|words| {
+            words.iter().zip(&mut *actions).all(|(word, action)| {
+                let read = Action::from_word(word.load(Ordering::Relaxed));
+                *action = read.unwrap_or_default();
+                read.is_some()
+            })
+        });
+        match are_actions {
+            Some(true) => Ok(()),
+            Some(false) => Err(Refusal::Action),
+            None => Err(Refusal::Busy),
+        }
+    }
 }
 
 fn check(egresses: usize) -> Result<(), Error> {
@@ -196,9 +242,11 @@ fn check(egresses: usize) -> Result<(), Error> {
     is_valid.then_some(()).ok_or(Error::Schema("egresses must be 1 to 4096"))
 }
 
-fn begin(memory: &Memory, egresses: &[Egress], epoch_ns: u64) {
+fn begin(memory: &Memory, egresses: &[Egress], kinds: u8, epoch_ns: u64) {
     let count = egresses.len();
-    let header = [MAGIC, VERSION, words(count) as u64, count as u64, epoch_ns];
+    let at = actions(count) as u64;
+    let header =
+        [MAGIC, VERSION, words(count) as u64, count as u64, epoch_ns, at, u64::from(kinds)];
     let entries = egresses.iter().flat_map(|egress| {
         let [kind, low, high] = egress.to_words();
         [1, kind, low, high]
@@ -232,8 +280,9 @@ fn check_weights(weights: impl Iterator<Item = f64>) -> Result<(), Refusal> {
 pub struct ActionsWriter {
     memory: Memory,
     egresses: usize,
-    /// The next buffer.
+    /// The next buffers.
     image: Vec<u64>,
+    actions: Vec<u64>,
 }
 
 impl ActionsWriter {
@@ -255,7 +304,8 @@ impl ActionsWriter {
         if words(egresses) > memory.len() {
             return Err(Error::Malformed("more egresses than fit"));
         }
-        Ok(Self { egresses, image: vec![0; buffer_words(egresses)], memory })
+        let (image, actions) = (vec![0; buffer_words(egresses)], vec![0; egresses]);
+        Ok(Self { egresses, image, actions, memory })
     }
 
     /// When the memory was created.
@@ -284,9 +334,24 @@ impl ActionsWriter {
         }
     }
 
-    /// Makes all weights known at once, valid until the deadline, and beats.
+    /// Kinds of actions that count, as [`Action::kinds`] has them.
+    pub fn kinds(&self) -> u8 {
+        self.memory[KINDS].load(Ordering::Relaxed) as u8
+    }
+
+    /// Sets an action, which the next [`publish`](Self::publish) makes known.
+    pub fn act(&mut self, slot: Slot, action: Action) {
+        if let Some(word) = self.actions.get_mut(slot.index as usize) {
+            *word = action.to_word();
+        }
+    }
+
+    /// Makes all weights and actions known at once, valid until the deadline, and beats.
     pub fn publish(&mut self, deadline_ns: u64) {
         self.image[0] = deadline_ns;
+        if self.memory[ACTIONS].load(Ordering::Relaxed) == actions(self.egresses) as u64 {
+            publication_of_actions(&self.memory, self.egresses).stage(&self.actions);
+        }
         publication(&self.memory, self.egresses).publish(&self.image);
         self.beat();
     }

@@ -9,7 +9,7 @@ pub struct EgressKind(pub u32);
 impl EgressKind {
     /// A server's address and port.
     pub const SERVER: Self = Self(1);
-    /// The address of a next hop.
+    /// The neighbour that packets go to: its MAC address in the first six bytes of the address.
     pub const NEXT_HOP: Self = Self(2);
     /// The interface that packets leave by.
     pub const OUT_PORT: Self = Self(3);
@@ -22,7 +22,8 @@ impl EgressKind {
 pub struct Egress {
     /// What it is.
     pub kind: EgressKind,
-    /// In network order; IPv4 mapped into IPv6; zero where the kind has none.
+    /// In network order; IPv4 mapped into IPv6; of a next hop the MAC address, then zeros; zero
+    /// where the kind has none.
     pub address: [u8; 16],
     /// Port of a server, or index of an interface.
     pub port: u32,
@@ -36,6 +37,18 @@ impl Egress {
             IpAddr::V6(address) => address.octets(),
         };
         Self { kind: EgressKind::SERVER, address, port: port.into() }
+    }
+
+    /// A neighbour, by its MAC address.
+    pub fn next_hop(mac: [u8; 6]) -> Self {
+        let mut address = [0; 16];
+        address[..6].copy_from_slice(&mac);
+        Self { kind: EgressKind::NEXT_HOP, address, port: 0 }
+    }
+
+    /// An interface, by its index.
+    pub fn out_port(index: u32) -> Self {
+        Self { kind: EgressKind::OUT_PORT, address: [0; 16], port: index }
     }
 
     pub(crate) fn to_words(self) -> [u64; 3] {

@@ -66,8 +66,8 @@
 //!
 //! A row is the egress's incarnation (no two egresses of a file share one; 0: none), its kind in
 //! the low 32 bits with its port in the high 32, its address of 16 bytes, then counters and gauges.
-//! Kinds: 1 server (IPv6 address or mapped IPv4, port), 2 next hop (address), 3 out-port (port: the
-//! interface's index), 4 all others together.
+//! Kinds: 1 server (IPv6 address or mapped IPv4, port), 2 next hop (MAC address in the first 6
+//! bytes), 3 out-port (port: the interface's index), 4 all others together.
 //!
 //! # Histograms
 //!

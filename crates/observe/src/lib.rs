@@ -4,7 +4,7 @@
 //! * [`Writer`] fills one file per service and thread. It never waits, and readers cannot write.
 //! * [`Reader`] copies snapshots. So do `include/fenxi_observe.h` for C and the Python package
 //!   `fenxi-observe` in `python/`.
-//! * [`Actions`] is memory for one program, which writes a weight per egress with
+//! * [`Actions`] is memory for one program, which writes a weight and an action per egress with
 //!   [`ActionsWriter`]; the reading side trusts none of it.
 //! * [`hand_out`] gives a file to the process at the other end of a Unix socket.
 //!
@@ -68,7 +68,7 @@ mod sync;
 mod writer;
 
 #[cfg(not(loom))]
-pub use actions::{Actions, ActionsWriter, Refusal};
+pub use actions::{Action, Actions, ActionsWriter, Refusal};
 #[cfg(not(loom))]
 pub use create::Access;
 pub use egress::{Egress, EgressKind, Slot};

@@ -36,6 +36,15 @@ impl Publication<'_> {
     /// Publishes the words of `image`, which fit in a buffer. For the one writer only.
     #[inline]
     pub(crate) fn publish(&self, image: &[u64]) {
+        let next = self.stage(image);
+        // Release: the words are written before a reader learns of them.
+        self.count.store(next, Ordering::Release);
+    }
+
+    /// Writes the words of `image`, which the next publication of the same count makes known.
+    /// Returns the number of that.
+    #[inline]
+    pub(crate) fn stage(&self, image: &[u64]) -> u64 {
         // Relaxed: nobody else writes it.
         let next = self.count.load(Ordering::Relaxed).wrapping_add(1);
         // Release: a reader that sees one of the words below sees the last count.
@@ -43,8 +52,7 @@ impl Publication<'_> {
         for (word, value) in self.buffer(next).iter().zip(image) {
             word.store(*value, Ordering::Relaxed);
         }
-        // Release: the words are written before a reader learns of them.
-        self.count.store(next, Ordering::Release);
+        next
     }
 
     /// What `copy` makes of the newest publication, called until no word changed meanwhile; `None`

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use observe::{
-    Access, Actions, Egress, EgressKind, Error, Field, Kind, Reader, Service, Slot, Writer,
+    Access, Action, Actions, Egress, EgressKind, Error, Field, Kind, Reader, Service, Slot, Writer,
 };
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
@@ -298,7 +298,7 @@ fn weights_from_python_apply() {
     let slots = [0, 5].map(|index| Slot { index, incarnation: 1 });
     for package in [Some(folder("python")), package_with_helper(&scratch)].into_iter().flatten() {
         let Some(reader) = python_reader("weights_from_python_apply", &package) else { return };
-        let mut actions = Actions::create(&egresses, 1).unwrap();
+        let mut actions = Actions::create(&egresses, 7, 1).unwrap();
         let file = actions.file().unwrap().as_raw_fd();
         let mut owner = Command::new(reader.get_program());
         owner.env("PYTHONPATH", package).env("PYTHONDONTWRITEBYTECODE", "1");
@@ -309,19 +309,51 @@ fn weights_from_python_apply() {
         let mut weights = [None; 2];
         assert_eq!(actions.weights(now_ns, &slots, &mut weights), Ok(()));
         assert_eq!(weights, [Some(0.1), Some(2.5e9)]);
+        let mut given = [Action::default(); 8];
+        actions.actions(&mut given).unwrap();
+        assert_eq!(given[5], Action { mark: Some(u32::MAX), dscp: Some(46), task: Some(3) });
+        assert_eq!(given[..5], [Action::default(); 5]);
+    }
+}
+
+#[test]
+fn weights_and_actions_from_c_apply() {
+    let scratch = tempfile::tempdir().unwrap();
+    let Some(mut c) = c_reader("weights_and_actions_from_c_apply", &scratch) else { return };
+    let egresses: Vec<Egress> = (0..6).map(|n| Egress::server([192, 0, 2, n].into(), 80)).collect();
+    let mut actions = Actions::create(&egresses, 7, 1).unwrap();
+    let file = actions.file().unwrap().as_raw_fd();
+    c.arg("act").arg(format!("/proc/{}/fd/{file}", std::process::id()));
+    assert!(c.status().unwrap().success());
+    let now = clock_gettime(ClockId::Monotonic);
+    let now_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    let slots: Vec<Slot> = (0..6).map(|index| Slot { index, incarnation: 1 }).collect();
+    let (mut weights, mut given) = ([None; 6], [Action::default(); 6]);
+    assert_eq!(actions.weights(now_ns, &slots, &mut weights), Ok(()));
+    actions.actions(&mut given).unwrap();
+    for n in 0..6 {
+        assert_eq!(weights[n], Some(n as f64 + 1.0));
+        let expected = Action {
+            mark: Some(n as u32 + 1),
+            dscp: (n % 2 == 1).then_some(46),
+            task: (n % 3 == 0).then_some(0),
+        };
+        assert_eq!(given[n], expected);
     }
 }
 
 const WEIGHTS: &str = "
 import os, sys
-from fenxi_observe import Actions, Egress
+from fenxi_observe import Action, Actions, Egress
 actions = Actions(os.open(sys.argv[1], os.O_RDWR))
 first, sixth = actions.egresses[0], actions.egresses[5]
 assert str(sixth.address) == '192.0.2.5' and sixth.port == 80, sixth
-actions.publish([(first, 0.3), (sixth, 1)], valid_s=60)
+assert actions.kinds == ['mark', 'dscp', 'task'], actions.kinds
+actions.publish([(first, 0.3), (sixth, 1)], valid_s=60, actions=[(first, Action(dscp=1))])
 # The same server in a service's file has another slot.
 elsewhere = Egress(7, 9, sixth.kind, sixth.port, sixth.packed)
-actions.publish([(first, 0.1), (elsewhere, 2.5e9)], valid_s=60)
+action = Action(mark=2**32 - 1, dscp=46, task=3)
+actions.publish([(first, 0.1), (elsewhere, 2.5e9)], valid_s=60, actions=[(elsewhere, action)])
 try:
     actions.publish([(Egress(0, 1, 1, 80, bytes(16)), 1.0)])
     sys.exit(1)

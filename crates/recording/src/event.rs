@@ -251,6 +251,9 @@ struct AnswerForm {
     action: Action,
     unasked: u8,
     class: Option<u16>,
+    /// For who answers, and a replay asks nobody.
+    #[serde(skip)]
+    kept: u64,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]

@@ -185,7 +185,7 @@ impl Replayer {
                     has_behaviours,
                     label_tasks,
                     is_renumbered,
-                    memory: None,
+                    ..RulesChange::default()
                 };
                 let manager = self.managers.flow(manager)?;
                 if !manager.has_rules() {

@@ -16,7 +16,7 @@ use crate::kind::{
 use crate::origin::Origin;
 use crate::section;
 use crate::setting::Setting;
-use crate::when::{Needed, When};
+use crate::when::{Needed, Term, When};
 
 /// The most tasks. Answers that a flow manager waits for, one for each model and depth, are
 /// numbered below it.
@@ -131,7 +131,11 @@ fn name(setting: &Setting) -> Result<String, String> {
 }
 
 fn when(setting: &Setting) -> Result<When<String>, String> {
-    When::parse(&setting.get::<String>()?).map_err(|error| error.to_string())
+    let when = When::parse(&setting.get::<String>()?).map_err(|error| error.to_string())?;
+    match when.terms.iter().find(|term| matches!(term, Term::Vlan(_))) {
+        Some(term) => Err(format!("{term}: only services ask for VLANs; leave the term out")),
+        None => Ok(when),
+    }
 }
 
 fn depths(setting: &Setting) -> Result<Vec<usize>, String> {

@@ -11,8 +11,17 @@ use crate::suggest;
 pub(super) const AND: &str = "and";
 
 /// What a term may begin with.
-const SUBJECTS: [&str; 8] =
-    ["protocol", "port", "in_port", "direction", "rule", "sample", "TASK.label", "TASK.confidence"];
+const SUBJECTS: [&str; 9] = [
+    "protocol",
+    "port",
+    "in_port",
+    "vlan",
+    "direction",
+    "rule",
+    "sample",
+    "TASK.label",
+    "TASK.confidence",
+];
 
 /// Words that others use for a subject.
 const OTHER_WORDS: [(&str, &str); 6] = [
@@ -196,6 +205,7 @@ enum Subject<'a> {
     Protocol,
     Port,
     InPort,
+    Vlan,
     Direction,
     Rule,
     Sample,
@@ -228,6 +238,7 @@ impl<'a> Subject<'a> {
                 "protocol" => Subject::Protocol,
                 "port" => Subject::Port,
                 "in_port" => Subject::InPort,
+                "vlan" => Subject::Vlan,
                 "direction" => Subject::Direction,
                 "rule" => Subject::Rule,
                 "sample" => Subject::Sample,
@@ -253,6 +264,7 @@ impl<'a> Subject<'a> {
             }
             Subject::Port => Term::Port(each(values, ports)?),
             Subject::InPort => Term::InPort(owned()),
+            Subject::Vlan => Term::Vlan(each(values, vlan)?),
             Subject::Direction => Term::Direction(each(values, |text| {
                 word(text, Direction::NAMES, Direction::parse)
             })?),
@@ -277,6 +289,12 @@ fn word<V>(text: &str, words: &[&'static str], of: fn(&str) -> Option<V>) -> Res
         let near = suggest(text, words.iter().copied());
         format!("found {}, expected {}{near}", shortened(text), any_of(words))
     })
+}
+
+/// The number of a VLAN (IEEE 802.1Q).
+fn vlan(text: &str) -> Result<u16, String> {
+    let number = text.parse().ok().filter(|number| (0..=4094).contains(number));
+    number.ok_or_else(|| format!("found {}, expected a VLAN from 0 to 4094", shortened(text)))
 }
 
 /// A port, or the first and the last.

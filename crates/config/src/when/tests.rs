@@ -62,8 +62,8 @@ fn each_wrong_text_gets_its_term_and_a_cure() {
         ("protocol = icmp", "expected tcp or udp"),
         (
             "protocl = tcp",
-            "protocl = tcp: unknown protocl; expected protocol, port, in_port, direction, rule, \
-             sample, TASK.label or TASK.confidence; did you mean protocol?",
+            "protocl = tcp: unknown protocl; expected protocol, port, in_port, vlan, direction, \
+             rule, sample, TASK.label or TASK.confidence; did you mean protocol?",
         ),
         ("interface = eth0", "did you mean in_port?"),
         ("label = video", "did you mean TASK.label?"),

@@ -207,6 +207,8 @@ fn asked(config: &Config, when: &When) -> Asked {
             Term::Label { task, .. } | Term::Confidence { task, .. } => {
                 asked.after.push(TaskId(*task as u8));
             }
+            // Tasks do not have it.
+            Term::Vlan(_) => {}
             // Which rule it is, is answered with the flow's rule.
             Term::Rule(choice) => asked.by_rule |= choice.is_one,
         }

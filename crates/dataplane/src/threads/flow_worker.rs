@@ -36,6 +36,7 @@ use crate::threads::look::LookPort;
 use crate::threads::recorder::{FlowRecorder, FlowStep};
 use crate::threads::rules::{FlowRules, RulesUpdate};
 use crate::threads::run::{Event, PAUSE, Run};
+use crate::threads::server_actions::ServerActions;
 use crate::threads::servers::Portion;
 use crate::threads::settings::{SettingsPort, Update};
 use crate::threads::sink::Sink;
@@ -65,6 +66,8 @@ pub struct Hooks {
     pub telemetry: Option<Publisher<FlowSnapshot>>,
     /// Copies the memory of servers.
     pub servers: Option<Publisher<Portion>>,
+    /// What other programs do with flows to servers; needs rules.
+    pub by_server: Option<Arc<ServerActions>>,
     /// Brings other services.
     pub services: Option<SettingsPort<ServicesChange>>,
     /// Shows the flows of the table.
@@ -152,6 +155,7 @@ struct Processor {
     unknown: Vec<u32>,
     /// Since the first rules were in force.
     rules: Option<Box<dyn FlowRules>>,
+    by_server: Option<Arc<ServerActions>>,
 }
 
 /// What a round found.
@@ -194,6 +198,7 @@ impl FlowWorker {
                 counted: Vec::with_capacity(COUNTED_MAX),
                 unknown: Vec::with_capacity(COUNTED_MAX),
                 rules: None,
+                by_server: hooks.by_server.take(),
             },
             inline: inline::Served::new(std::mem::take(&mut hooks.inline)),
             hooks,
@@ -504,7 +509,8 @@ impl Processor {
         // By packet time the burst goes on behind each answer.
         while !self.manager.rule_questions().is_empty() {
             let sinks = &mut self.sinks;
-            let answers = rules.answer(self.manager.rule_questions(), &mut |ruled| {
+            let (questions, by_server) = (self.manager.rule_questions(), self.by_server.as_deref());
+            let answers = rules.answer(questions, by_server, &mut |ruled| {
                 sinks.iter_mut().for_each(|sink| sink.ruled(ruled));
             });
             let (packets, fates) = (&self.packets, &mut self.fates);

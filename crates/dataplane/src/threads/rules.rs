@@ -17,6 +17,7 @@ use flowmgr::{Action, Counts, FlowLook, RuleAnswer, RuleMemory, RuleQuestion, Ru
 use policy::{Ask, Decision, Dscp, Facts, Mark, Policy, RuleNumber, Tuple};
 
 use crate::Error;
+use crate::threads::server_actions::ServerActions;
 
 /// Rules that flow workers can use.
 #[derive(Clone)]
@@ -32,6 +33,8 @@ pub struct RulesInForce {
     pub names: Arc<RuleNames>,
     /// For each rule, the tasks that are not asked about its flows.
     pub unasked: Arc<Unasked>,
+    /// [`RulesChange::named`].
+    pub named: Arc<[(RuleNumber, u64)]>,
 }
 
 /// Tasks that are asked by the name of a flow's rule, and so not about all flows. Sets of tasks
@@ -115,10 +118,12 @@ pub const COUNTED_MAX: usize = 1024;
 
 /// Answers a flow manager's questions about rules, on the thread of its flow worker.
 pub trait FlowRules: Send {
-    /// An answer to each question. `ruled` is called for flows whose rule or label is new.
+    /// An answer to each question. `ruled` is called for flows whose rule or label is new. Where
+    /// rules leave something open, `by_server` says what becomes of flows that begin.
     fn answer(
         &mut self,
         questions: &[RuleQuestion],
+        by_server: Option<&ServerActions>,
         ruled: &mut dyn FnMut(&Ruled),
     ) -> &[RuleAnswer];
 
@@ -142,12 +147,17 @@ pub struct RulesUpdate {
 }
 
 impl RulesUpdate {
-    /// These rules, for the worker of a table of `max_flows` flows.
+    /// These rules, for the worker of a table of `max_flows` flows. `keeps`: servers may have
+    /// actions.
     ///
     /// # Errors
     /// There is no memory for what the table keeps of the rules of flows.
-    pub fn new(rules: RulesInForce, max_flows: usize) -> Result<RulesUpdate, Error> {
-        let memory = RuleMemory::new(max_flows).map_err(|error| {
+    pub fn new(rules: RulesInForce, max_flows: usize, keeps: bool) -> Result<RulesUpdate, Error> {
+        let memory = match keeps {
+            true => RuleMemory::keeping(max_flows),
+            false => RuleMemory::new(max_flows),
+        };
+        let memory = memory.map_err(|error| {
             Error::unavailable(format!(
                 "no memory for the rules of {max_flows} flows: {error}; lower flow.max_flows"
             ))
@@ -177,8 +187,9 @@ impl RulesUpdate {
 }
 
 fn change(rules: &dyn FlowRules, is_renumbered: bool, memory: Option<RuleMemory>) -> RulesChange {
-    let policy = &rules.in_force().policy;
+    let RulesInForce { policy, named, .. } = rules.in_force();
     RulesChange {
+        named: named.clone(),
         has_bounds: policy.has_bounds(),
         has_behaviours: policy.has_behaviours(),
         label_tasks: policy.label_tasks(),
@@ -329,6 +340,7 @@ impl FlowRules for PolicyRules {
     fn answer(
         &mut self,
         questions: &[RuleQuestion],
+        by_server: Option<&ServerActions>,
         ruled: &mut dyn FnMut(&Ruled),
     ) -> &[RuleAnswer] {
         let PolicyRules { rules, counts, asks, decisions, answers } = self;
@@ -362,13 +374,22 @@ impl FlowRules for PolicyRules {
                 let slot = slot(&rules.counted, rule);
                 counts.by_rule[slot].flows += 1;
             }
-            let answer = answer(rule, &outcome, rules.unasked.behind_rule(rule));
-            if rule != question.before || question.is_label_new {
+            let mut answer = answer(rule, &outcome, rules.unasked.behind_rule(rule));
+            let mut mark = outcome.mark;
+            if let Some(servers) = by_server {
+                let word = match question.begins {
+                    true => servers.word_of(question.destination),
+                    false => question.kept,
+                };
+                mark = servers.add(word, &outcome, &mut answer);
+            }
+            let is_acted_on = question.begins && answer.kept != 0;
+            if rule != question.before || question.is_label_new || is_acted_on {
                 ruled(&Ruled {
                     flow: name(question),
                     class: class(question, &answer),
                     contradicts: question.contradicts,
-                    mark: outcome.mark,
+                    mark,
                 });
             }
             answers.push(answer);
@@ -432,7 +453,13 @@ fn answer(rule: Option<RuleNumber>, outcome: &Decision, unasked: u8) -> RuleAnsw
         Some(only) => !(1 << only),
         None => 0,
     };
-    RuleAnswer { rule, action: action(outcome), unasked: by_rule | unasked, class: outcome.class }
+    RuleAnswer {
+        rule,
+        action: action(outcome),
+        unasked: by_rule | unasked,
+        class: outcome.class,
+        kept: 0,
+    }
 }
 
 /// The class of a flow's label of the first task with this answer.

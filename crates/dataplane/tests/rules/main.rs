@@ -149,7 +149,7 @@ impl World {
         let (recorded, records) = unbounded();
         let (settings, port) = settings();
         let manager = manager();
-        let rules = RulesUpdate::new(in_force(&store), manager.max_flows()).unwrap();
+        let rules = RulesUpdate::new(in_force(&store), manager.max_flows(), false).unwrap();
         let worker = FlowWorker::new(Parts {
             number: 0,
             manager,
@@ -309,6 +309,7 @@ fn in_force(store: &Store) -> RulesInForce {
         numbering: store.version().numbering,
         names: Arc::default(),
         unasked: std::sync::Arc::default(),
+        named: Arc::default(),
     }
 }
 

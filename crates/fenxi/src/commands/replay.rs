@@ -243,6 +243,7 @@ fn recorded_outcome(
         packets_by_worker: replayed.packets_by_worker.clone(),
         clock_steps: 0,
         sinks: sinks::empty_reports(),
+        services: Vec::new(),
         live: None,
         wall,
         interrupted: false,

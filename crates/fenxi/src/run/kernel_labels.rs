@@ -12,6 +12,7 @@ use packetio::{KernelDepth, KernelLabels, KernelMarks, KernelPort};
 use policy::Mark;
 
 use crate::sinks::mark::class_marks;
+use crate::weights;
 
 /// What the kernel keeps of a packet, and of how many.
 const KEPT: Features = Features::LENGTHS.with(Feature::InterArrival);
@@ -96,7 +97,9 @@ fn not_kept(task: &OpenTask) -> Option<String> {
 fn beyond_labels(config: &Config) -> Option<String> {
     let when = config.tasks.first().filter(|it| !it.when.terms.is_empty());
     let when = when.map(|it| format!("task.{}.when leaves out flows", it.name));
-    config.policy.rules.as_ref().map(|_| "policy.rules has rules".to_owned()).or(when)
+    let acts = weights::acts(config).then(|| "weights.NAME.actions are for flows".to_owned());
+    let rules = config.policy.rules.as_ref().map(|_| "policy.rules has rules".to_owned());
+    rules.or(acts).or(when)
 }
 
 /// The first task as the kernel asks its network `net`.
@@ -131,7 +134,7 @@ fn of_tasks(
         is_ports_first: task.series.is_ports_first(),
         elements: elements.max().unwrap_or_default() as u8,
         keeps_collecting: has_others || !recorded.is_none(),
-        reports_at_once: has_others || config.policy.rules.is_some(),
+        reports_at_once: has_others || config.policy.rules.is_some() || weights::acts(config),
         marks: marks(config, bundle).map_err(refused)?,
         dscp: match config.tag.in_kernel {
             true => dscp_by_class(&task.config, bundle).map_err(refused)?,

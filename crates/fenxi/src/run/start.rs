@@ -8,6 +8,7 @@ use config::checked::IoMode;
 use dataplane::pipelines::{FlowOptions, PacketSide, flow_config};
 use dataplane::placement::Cores;
 use dataplane::run::Run;
+use dataplane::server_actions::ServerActions;
 use dataplane::state::SharedState;
 use dataplane::swap::Swapper;
 use dataplane::swap::helpers::Helpers;
@@ -50,6 +51,8 @@ pub struct Opened {
     pub sinks: Arc<Sinks>,
     /// The flow workers' memories of servers and of services.
     pub memories: Memories,
+    /// What other programs do with flows to servers.
+    pub by_server: Option<Arc<ServerActions>>,
     /// What records say of recent flows.
     pub recent: RecentFlows,
     /// The rules, which are in force from the first packet on.
@@ -111,6 +114,7 @@ impl Opened {
             recorder: recorder.as_ref(),
             is_watched: true,
             rules: rules.at_start(),
+            by_server: self.by_server.as_ref(),
         };
         let (helpers, run_guard) = Helpers::new(cores, state.clone());
         let (swappers, mut ports) = Swapper::for_tasks(&helpers, &tasks, cores);

@@ -1,9 +1,6 @@
 //! The services of a live run: how they start, change with a reload, answer people, and end.
 
-use std::fs;
-use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,16 +13,19 @@ use dataplane::placement::Thread;
 use dataplane::settings::{SettingsPort, SettingsSender, settings};
 use dataplane::sink::Sink;
 use flowmgr::{SERVICES_MAX, Service, Services, ServicesChange};
+use policy::Label;
 use rustix::thread::CapabilitySet;
 use tracing::warn;
 
+use super::folder::Folder;
 use super::hand_out::HandOut;
 use super::look;
+use super::meaning::{Meaning, check_labels};
 use super::memory::{Place, Rights as MemoryRights};
 use super::section::{Observe, ServiceKeys, services};
 use crate::access::may_make;
 use crate::exit::Failure;
-use crate::protocol::{Body, Code, Reply, Request};
+use crate::protocol::{Body, Code, Reply, Request, ServiceRow};
 use crate::sinks::{Commit, Report, Rights, SinkControl, SinkKind, Start};
 use crate::unix_socket::{self, UnixSocket};
 
@@ -46,35 +46,41 @@ pub struct Running {
     /// By place.
     places: Vec<Option<Place>>,
     senders: Vec<SettingsSender<ServicesChange>>,
+    workers: usize,
     rights: MemoryRights,
+    meaning: Arc<Meaning>,
+    /// `None`: memory has no names.
+    folder: Option<Folder>,
     every_us: i64,
     max_flows: usize,
     hand_out: Option<HandOut>,
 }
 
 /// Other services, prepared: what each worker is sent, and what this side keeps.
-struct Change {
-    for_workers: Vec<ServicesChange>,
-    places: Vec<(usize, Option<Place>)>,
+pub(super) struct Change {
+    pub for_workers: Vec<ServicesChange>,
+    pub places: Vec<(usize, Option<Place>)>,
 }
 
 /// A place that changes, and what each worker gets for it.
 type Changed = (usize, Option<Place>, Vec<Option<Box<Service>>>);
 
-/// Creates the memory of the services, and gives them to the flow managers.
+/// Creates the memory of the services, and gives them to the flow managers; `labels` are by task.
 ///
 /// # Errors
-/// A folder, file or socket that cannot be made; a user that there is not.
+/// A folder, file or socket that cannot be made, or is another's; a user or label that there is
+/// not.
 pub fn open(
     config: &Config,
+    labels: &[Arc<[Label]>],
     managers: &mut [(Thread, FlowManager)],
 ) -> Result<(Ports, Opened), Failure> {
     let observe: Observe = config.section();
     let rights = MemoryRights::new(config)?;
     let wanted = services(config);
-    if let Some(folder) = rights.folder.as_deref().filter(|_| !wanted.is_empty()) {
-        make(folder).map_err(|error| Failure::creating(folder, &error))?;
-    }
+    check_labels(&wanted, config, labels)?;
+    let folder = rights.folder.as_deref();
+    let folder = folder.map(|folder| Folder::open(folder, !wanted.is_empty())).transpose()?;
     let socket = observe.socket.as_deref();
     let socket = socket.map(|path| UnixSocket::bind("observe.socket", path, SOCKET_MODE));
     let hand_out = socket.transpose()?.map(|socket| HandOut::new(socket, rights.allowed()));
@@ -82,14 +88,9 @@ pub fn open(
         Failure::unavailable(format!("observe.socket: cannot serve it: {error}"))
     })?;
     let (senders, ports) = managers.iter().map(|_| settings()).unzip();
-    let mut running = Running {
-        places: (0..SERVICES_MAX).map(|_| None).collect(),
-        senders,
-        rights,
-        every_us: observe.interval.as_micros() as i64,
-        max_flows: managers.first().map_or(0, |(_, manager)| manager.max_flows()),
-        hand_out,
-    };
+    let meaning = Arc::new(Meaning::new(config, labels));
+    let running = Running::new(config, rights, meaning, managers);
+    let mut running = Running { senders, folder, hand_out, ..running };
     if let Some(Change { for_workers, places }) = running.prepare(&wanted)? {
         for ((_, manager), mut change) in managers.iter_mut().zip(for_workers) {
             manager.change_services(&mut change);
@@ -99,40 +100,64 @@ pub fn open(
     Ok((ports, Mutex::new(Some(running))))
 }
 
-/// Makes a folder that others may enter, where there is none.
-fn make(folder: &Path) -> io::Result<()> {
-    if folder.is_dir() {
-        return Ok(());
-    }
-    fs::create_dir_all(folder)?;
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
-}
-
 impl Running {
+    /// Without services yet, for these flow managers.
+    pub(super) fn new(
+        config: &Config,
+        rights: MemoryRights,
+        meaning: Arc<Meaning>,
+        managers: &[(Thread, FlowManager)],
+    ) -> Running {
+        let observe: Observe = config.section();
+        Running {
+            places: (0..SERVICES_MAX).map(|_| None).collect(),
+            senders: Vec::new(),
+            workers: managers.len(),
+            rights,
+            meaning,
+            folder: None,
+            every_us: observe.interval.as_micros() as i64,
+            max_flows: managers.first().map_or(0, |(_, manager)| manager.max_flows()),
+            hand_out: None,
+        }
+    }
+
+    /// The figures of one service, or of all by name.
+    pub(super) fn rows(&self, service: Option<&str>) -> Vec<ServiceRow> {
+        let is_wanted = |place: &&Place| service.is_none_or(|it| it == place.named.name);
+        let mut rows: Vec<_> = self.in_use().filter(is_wanted).map(look::row).collect();
+        rows.sort_by(|one, other| one.name.cmp(&other.name));
+        rows
+    }
+
     fn in_use(&self) -> impl Iterator<Item = &Place> {
         self.places.iter().flatten()
     }
 
     /// Prepares other services; `None` if they are those in use.
-    fn prepare(&self, wanted: &[Named<ServiceKeys>]) -> Result<Option<Change>, Error> {
+    pub(super) fn prepare(&self, wanted: &[Named<ServiceKeys>]) -> Result<Option<Change>, Error> {
         let is_same = |place: &Place, named: &Named<ServiceKeys>| {
             (&place.named.name, &place.named.keys) == (&named.name, &named.keys)
         };
         let stays = |place: &Place| wanted.iter().any(|named| is_same(place, named));
         let new = wanted.iter().filter(|named| !self.in_use().any(|place| is_same(place, named)));
         let mut new: Vec<_> = new.collect();
+        if let Some(folder) = self.folder.as_ref().filter(|_| !new.is_empty()) {
+            folder.claim()?;
+        }
         let mut changed: Vec<Changed> = Vec::new();
         for (number, place) in self.places.iter().enumerate() {
             let is_free = !place.as_ref().is_some_and(stays);
             let next = if is_free { new.pop() } else { None };
             match next {
                 Some(named) => {
-                    let (place, services) = self.rights.create(named, self.senders.len())?;
+                    let (place, services) =
+                        self.rights.create(named, &self.meaning, self.workers)?;
                     let services = services.into_iter().map(|it| Some(Box::new(it))).collect();
                     changed.push((number, Some(place), services));
                 }
                 None if is_free && place.is_some() => {
-                    let none = self.senders.iter().map(|_| None).collect();
+                    let none = (0..self.workers).map(|_| None).collect();
                     changed.push((number, None, none));
                 }
                 None => {}
@@ -153,7 +178,7 @@ impl Running {
             })
             .collect();
         let mut for_workers = Vec::new();
-        for worker in 0..self.senders.len() {
+        for worker in 0..self.workers {
             let part = match self.in_use().next() {
                 Some(_) => None,
                 None => Some(Services::new(self.max_flows).map_err(|error| {
@@ -183,7 +208,7 @@ impl Running {
         self.keep(change.places);
     }
 
-    fn keep(&mut self, places: Vec<(usize, Option<Place>)>) {
+    pub(super) fn keep(&mut self, places: Vec<(usize, Option<Place>)>) {
         for (at, mut place) in places {
             if let Some(place) = &mut place
                 && let Err(error) = place.name_files()
@@ -217,7 +242,7 @@ impl SinkKind for Observing {
             true => CapabilitySet::CHOWN,
             false => CapabilitySet::empty(),
         };
-        // A reload may bring the first service, where the folder is there.
+        // A reload may bring the first service.
         let written = match &observe.socket {
             Some(socket) => vec![socket.clone()],
             None if observe.folder.is_dir() => vec![observe.folder.join("service")],
@@ -240,8 +265,12 @@ impl SinkKind for Observing {
         may_make(&place).map_err(|error| Failure::creating(&place, &error))
     }
 
+    fn check_labels(&self, config: &Config, labels: &[Arc<[Label]>]) -> Result<(), Error> {
+        check_labels(&services(config), config, labels)
+    }
+
     fn empty_report(&self) -> Report {
-        report(&[])
+        report(&mut [])
     }
 }
 
@@ -253,7 +282,7 @@ impl SinkControl for Control {
     }
 
     fn report(&self) -> Report {
-        report(&locked(&self.0).places)
+        report(&mut locked(&self.0).places)
     }
 
     fn tick(&self) {
@@ -263,16 +292,13 @@ impl SinkControl for Control {
         let places = &running.places;
         hand_out.serve(|name, worker| {
             let place = places.iter().flatten().find(|place| place.named.name == name);
-            place?.memories.get(worker).map(|memory| memory.file.as_fd())
+            place?.memories.get(worker)?.file.as_ref().map(|file| file.as_fd())
         });
     }
 
     fn answer(&self, request: &Request) -> Option<Reply> {
         let Request::Services { service } = request else { return None };
-        let running = locked(&self.0);
-        let is_wanted = |place: &&Place| service.as_ref().is_none_or(|it| *it == place.named.name);
-        let mut rows: Vec<_> = running.in_use().filter(is_wanted).map(look::row).collect();
-        rows.sort_by(|one, other| one.name.cmp(&other.name));
+        let rows = locked(&self.0).rows(service.as_deref());
         Some(match (service, rows.is_empty()) {
             (Some(name), true) => Reply::refused(
                 Code::Invalid,
@@ -297,13 +323,13 @@ impl SinkControl for Control {
     fn finish(&self, _: Instant) -> Result<(), Failure> {
         let mut running = locked(&self.0);
         running.places.iter_mut().for_each(|place| *place = None);
-        running.hand_out = None;
+        (running.hand_out, running.folder) = (None, None);
         Ok(())
     }
 }
 
-fn report(places: &[Option<Place>]) -> Report {
-    Report { metrics: look::metrics(places.iter().flatten()), ..Report::default() }
+fn report(places: &mut [Option<Place>]) -> Report {
+    Report { metrics: look::metrics(places.iter_mut().flatten()), ..Report::default() }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -9,7 +9,10 @@ use observe::{Allowed, hand_out};
 
 use crate::unix_socket::UnixSocket;
 
-/// Programs that have connected and not asked yet, at most; more wait in the kernel.
+/// Connections that are taken at a time; more wait in the kernel.
+const ACCEPTED_MAX: usize = 64;
+/// Programs that have connected and not asked yet, at most: then the first of them is let go, so
+/// that those that say nothing keep nobody from asking.
 const ASKING_MAX: usize = 16;
 /// A program that has not asked by then is let go.
 const ASKED_WITHIN: Duration = Duration::from_secs(1);
@@ -39,9 +42,8 @@ impl HandOut {
 
     /// Takes connections and answers questions with what `file` says, without waiting.
     pub fn serve<'a>(&mut self, file: impl Fn(&str, usize) -> Option<BorrowedFd<'a>>) {
-        while self.asking.len() < ASKING_MAX
-            && let Ok((stream, _)) = self.socket.listener.accept()
-        {
+        for _ in 0..ACCEPTED_MAX {
+            let Ok((stream, _)) = self.socket.listener.accept() else { break };
             if stream.set_nonblocking(true).is_ok() {
                 self.asking.push(Asking { stream, since: Instant::now(), question: Vec::new() });
             }
@@ -56,6 +58,7 @@ impl HandOut {
             }
             None => asking.may_still_ask(),
         });
+        self.asking.drain(..self.asking.len().saturating_sub(ASKING_MAX));
     }
 }
 

@@ -35,7 +35,7 @@ pub fn row(place: &Place) -> ServiceRow {
             completions.sort_unstable();
             let at = |share: usize| completions.get(completions.len() * share / 100).copied();
             EgressRow {
-                egress: name(&egress),
+                egress: name(&egress, place),
                 completion_p50_us: at(50).map(|ns| ns / 1000),
                 completion_p90_us: at(90).map(|ns| ns / 1000),
                 ..seen.counts
@@ -69,9 +69,18 @@ fn add(reader: &Reader, all: &mut BTreeMap<Egress, Seen>) -> Result<(), Error> {
     Ok(())
 }
 
-fn name(egress: &Egress) -> String {
-    if egress.kind == EgressKind::OTHERS {
-        return "others".to_owned();
+fn name(egress: &Egress, place: &Place) -> String {
+    match egress.kind {
+        EgressKind::OTHERS => return "others".to_owned(),
+        EgressKind::NEXT_HOP => {
+            let bytes = egress.address[..6].iter().map(|byte| format!("{byte:02x}"));
+            return bytes.collect::<Vec<_>>().join(":");
+        }
+        EgressKind::OUT_PORT => {
+            let known = place.interfaces.iter().find(|(index, _)| *index == egress.port);
+            return known.map_or_else(|| egress.port.to_string(), |(_, name)| name.clone());
+        }
+        _ => {}
     }
     let address = IpAddr::V6(Ipv6Addr::from(egress.address)).to_canonical();
     match (egress.port, address) {
@@ -85,7 +94,7 @@ fn name(egress: &Egress) -> String {
 type Count = fn(&EgressRow) -> u64;
 
 /// The metrics of these services.
-pub fn metrics<'a>(places: impl Iterator<Item = &'a Place>) -> Vec<Family> {
+pub fn metrics<'a>(places: impl Iterator<Item = &'a mut Place>) -> Vec<Family> {
     let [mut flows, mut in_flight, mut packets, mut bytes] = [const { Vec::<Sample>::new() }; 4];
     let mut completions = Vec::new();
     for place in places {
@@ -105,7 +114,12 @@ pub fn metrics<'a>(places: impl Iterator<Item = &'a Place>) -> Vec<Family> {
         packets.push(count(&[service, "out"], sum(|it| it.packets_out)));
         bytes.push(count(&[service, "in"], sum(|it| it.bytes_in)));
         bytes.push(count(&[service, "out"], sum(|it| it.bytes_out)));
-        completions.push(sample(&[service], Value::Buckets(completion(&place.memories))));
+        let mut completion = completion(&place.memories);
+        if let Some(shown) = &place.shown {
+            keep(&mut completion, shown);
+        }
+        place.shown = Some(completion.clone());
+        completions.push(sample(&[service], Value::Buckets(completion)));
     }
     vec![
         Family::counter(
@@ -152,6 +166,15 @@ fn histogram(samples: Vec<Sample>) -> Family {
     family
 }
 
+/// What was counted stays: histograms are published in turn, so while a slot changes hands its
+/// counts are in none.
+fn keep(now: &mut Buckets, before: &Buckets) {
+    (now.sum, now.count) = (now.sum.max(before.sum), now.count.max(before.count));
+    for ((_, now), (_, before)) in now.cumulative.iter_mut().zip(&before.cumulative) {
+        *now = (*now).max(*before);
+    }
+}
+
 fn completion(memories: &[Memory]) -> Buckets {
     let bounds: Vec<f64> = BOUNDS.map(|bit| (1_u64 << bit) as f64 * 1e-9).collect();
     let mut buckets = Buckets::new(&bounds);
@@ -171,4 +194,21 @@ fn completion(memories: &[Memory]) -> Buckets {
         }
     }
     buckets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_never_falls() {
+        let with = |counts: [u64; 3], count| Buckets {
+            cumulative: [0.1, 0.2, 0.3].into_iter().zip(counts).collect(),
+            sum: count as f64,
+            count,
+        };
+        let mut now = with([0, 5, 9], 9);
+        keep(&mut now, &with([2, 6, 8], 8));
+        assert_eq!(now, with([2, 6, 9], 9));
+    }
 }

@@ -12,14 +12,18 @@ use flowmgr::Service;
 use measure::Features;
 use observe::{Access, Allowed, Reader, Writer};
 
+use super::meaning::Meaning;
 use super::section::{Observe, ServiceKeys};
 use crate::access::number_in;
+use crate::metric::Buckets;
 
 /// How memory is handed out, with users and groups by number.
 #[derive(Debug, Clone)]
 pub struct Rights {
     /// `None`: on a socket.
     pub folder: Option<PathBuf>,
+    /// Only this process sees it, and its samples are the same each time.
+    is_own: bool,
     access: Access,
     user: Option<u32>,
     /// What is measured of flows.
@@ -29,8 +33,8 @@ pub struct Rights {
 /// What this process keeps of a worker's memory.
 pub struct Memory {
     pub reader: Reader,
-    /// Can be read through, not written.
-    pub file: OwnedFd,
+    /// Can be read through, not written; none of memory that only this process sees.
+    pub file: Option<OwnedFd>,
     pub path: Option<OwnPath>,
 }
 
@@ -38,6 +42,10 @@ pub struct Memory {
 pub struct Place {
     pub named: Named<ServiceKeys>,
     pub memories: Vec<Memory>,
+    /// Interfaces by their indices, which egresses may have.
+    pub interfaces: Vec<(u32, String)>,
+    /// Times to completion as they were shown last.
+    pub shown: Option<Buckets>,
 }
 
 impl Rights {
@@ -50,7 +58,14 @@ impl Rights {
         let folder = observe.socket.is_none().then(|| observe.folder.clone());
         // An owner could truncate the file, and this process would get SIGBUS.
         let access = Access { owner: None, group, mode: observe.mode };
-        Ok(Rights { folder, access, user, measured: config.measure.in_use() })
+        Ok(Rights { folder, is_own: false, access, user, measured: config.measure.in_use() })
+    }
+
+    /// Memory for a replay.
+    pub fn of_replay(config: &Config) -> Rights {
+        let access = Access { owner: None, group: None, mode: 0 };
+        let measured = config.measure.in_use();
+        Rights { folder: None, is_own: true, access, user: None, measured }
     }
 
     /// Whether files change hands, which takes a right.
@@ -74,24 +89,31 @@ impl Rights {
     pub fn create(
         &self,
         named: &Named<ServiceKeys>,
+        meaning: &Meaning,
         workers: usize,
     ) -> Result<(Place, Vec<Service>), Error> {
-        let mut place = Place { named: named.clone(), memories: Vec::new() };
+        let mut place = Place {
+            named: named.clone(),
+            memories: Vec::new(),
+            interfaces: meaning.out_ports.clone(),
+            shown: None,
+        };
         let mut services = Vec::new();
         for worker in 0..workers {
-            let (memory, service) = self.create_one(named, (worker, workers)).map_err(|why| {
-                let name = &named.name;
-                let cure = match &self.folder {
-                    Some(folder) => format!(
-                        "; check that {} can be written, and observe.group",
-                        folder.display()
-                    ),
-                    None => String::new(),
-                };
-                Error::CannotCreate(format!(
-                    "service.{name}: cannot create its memory: {why}{cure}"
-                ))
-            })?;
+            let (memory, service) =
+                self.create_one(named, meaning, (worker, workers)).map_err(|why| {
+                    let name = &named.name;
+                    let cure = match &self.folder {
+                        Some(folder) => format!(
+                            "; check that {} can be written, and observe.group",
+                            folder.display()
+                        ),
+                        None => String::new(),
+                    };
+                    Error::CannotCreate(format!(
+                        "service.{name}: cannot create its memory: {why}{cure}"
+                    ))
+                })?;
             place.memories.push(memory);
             services.push(service);
         }
@@ -101,13 +123,14 @@ impl Rights {
     fn create_one(
         &self,
         named: &Named<ServiceKeys>,
+        meaning: &Meaning,
         worker: (usize, usize),
     ) -> Result<(Memory, Service), observe::Error> {
         let (fields, keys) = (Service::fields(self.measured), &named.keys);
         // One for all others.
         let egresses = keys.egresses + 1;
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let epoch_ns = since.as_nanos() as u64;
+        let epoch_ns = if self.is_own { 1 } else { since.as_nanos() as u64 };
         let seed = epoch_ns ^ worker.0 as u64;
         let fields = &fields;
         let created = observe::Service {
@@ -119,6 +142,7 @@ impl Rights {
             seed,
         };
         let (writer, path) = match &self.folder {
+            None if self.is_own => (Writer::in_memory(&created)?, None),
             None => (Writer::in_memfd(&created)?, None),
             Some(folder) => {
                 // It gets its name once it is in use.
@@ -127,9 +151,8 @@ impl Rights {
             }
         };
         let file = writer.file().map(|file| file.try_clone_to_owned()).transpose()?;
-        let file = file.ok_or(observe::Error::Foreign)?;
         let reader = Reader::of(&writer)?;
-        let service = Service::new(keys.flows(), writer, egresses)?;
+        let service = Service::new(meaning.flows(keys), writer, egresses)?;
         Ok((Memory { reader, file, path }, service))
     }
 }

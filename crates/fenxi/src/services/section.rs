@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use config::checked::Named;
+use config::checked::{DEFAULT_TASK, Named};
 use config::kind::{Kind, integer};
-use config::{Config, Network, Setting, Settings, stored};
-use flowmgr::{EGRESSES_MAX, SERVICES_MAX, ServiceFlows};
+use config::when::{Term, When, shortened};
+use config::{Config, Network, Setting, Settings, Table, stored, suggest};
+use flowmgr::{EGRESSES_MAX, SERVICES_MAX};
 
 /// The longest name of a service: it becomes a label of metrics and the name of a file.
 const NAME_MAX: usize = 32;
@@ -14,7 +15,17 @@ const NAME_MAX: usize = 32;
 const LIST_MAX: usize = 64;
 
 const PROTOCOLS: &[&str] = &["any", "tcp", "udp"];
-const EGRESSES: &[&str] = &["address", "socket"];
+const EGRESSES: &[&str] = &["address", "socket", "next-hop", "out-port"];
+
+/// What is told apart.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Divided {
+    #[default]
+    Address,
+    Socket,
+    NextHop,
+    OutPort,
+}
 
 config::section! {
     /// How the memory of services is handed out.
@@ -52,9 +63,13 @@ config::section! {
         => |s| Ok(s.get::<Vec<usize>>()?.into_iter().map(|port| port as u16).collect());
     /// protocol of its flows
     protocol: Option<u8> = live "protocol", Kind::OneOf(PROTOCOLS), "\"any\"", "" => protocol;
-    /// what is told apart: servers by address, or by address and port
-    by_port: bool = live "egress", Kind::OneOf(EGRESSES), "\"address\"",
-        "" => |s| Ok(s.get::<String>()? == "socket");
+    /// which of these flows, by in_port, vlan, rule and TASK.label, such as vlan = 10 and rule =
+    /// voice; by label, a flow counts from when it has that
+    when: When<String> = live "when", Kind::Text, "\"\"",
+        "terms joined by and, empty = all" => when;
+    /// what is told apart: servers by address, or by address and port; the neighbours that packets
+    /// of clients go to; mode inline: the interfaces that they leave by
+    egress: Divided = live "egress", Kind::OneOf(EGRESSES), "\"address\"", "" => divided;
     /// how many servers have figures of their own, the busiest; all others are one
     egresses: usize = live "egresses", integer(1, EGRESSES_MAX as i64), "64", "servers";
 }
@@ -78,6 +93,67 @@ fn protocol(setting: &Setting) -> Result<Option<u8>, String> {
     })
 }
 
+fn divided(setting: &Setting) -> Result<Divided, String> {
+    Ok(match setting.get::<String>()?.as_str() {
+        "socket" => Divided::Socket,
+        "next-hop" => Divided::NextHop,
+        "out-port" => Divided::OutPort,
+        _ => Divided::Address,
+    })
+}
+
+fn when(setting: &Setting) -> Result<When<String>, String> {
+    let when = When::parse(&setting.get::<String>()?).map_err(|error| error.to_string())?;
+    let wrong = when.terms.iter().find_map(|term| {
+        let cure = match term {
+            Term::Port(_) => "set ports instead",
+            Term::Protocol(_) => "set protocol instead",
+            Term::InPort(_) | Term::Vlan(_) | Term::Rule(_) | Term::Label { .. } => return None,
+            _ => "leave the term out",
+        };
+        let term = shortened(&term.to_string());
+        Some(format!("{term}: a service takes in_port, vlan, rule and TASK.label; {cure}"))
+    });
+    wrong.map_or(Ok(when), Err)
+}
+
+/// What a service's conditions and egress name, and the rest of the configuration does not have.
+fn check_names(settings: &Settings, table: &Table, problems: &mut Vec<String>) {
+    let (origin, name) = (&table.origin, &table.name);
+    let text = |key: &str| table.get(key).and_then(|it| it.value.as_str()).unwrap_or_default();
+    if text("egress") == "out-port" && settings.word("io.mode") != "inline" {
+        problems.push(format!(
+            "{origin}: service.{name}.egress: out-port: only mode inline knows where packets \
+             leave, and io.mode is \"{}\"; set another egress",
+            settings.word("io.mode")
+        ));
+    }
+    let interfaces = settings.setting("io.interfaces").value.as_array();
+    let interfaces: Vec<&str> =
+        interfaces.into_iter().flatten().filter_map(|it| it.as_str()).collect();
+    let mut tasks: Vec<&str> = settings.tables("task").map(|task| task.name.as_str()).collect();
+    if tasks.is_empty() {
+        tasks.push(DEFAULT_TASK);
+    }
+    for term in When::parse(text("when")).unwrap_or_default().terms {
+        let (what, wanted, known) = match &term {
+            Term::InPort(names) if !interfaces.is_empty() => ("interface", names, &interfaces),
+            Term::Label { task, .. } => ("task", &vec![task.clone()], &tasks),
+            _ => continue,
+        };
+        let Some(unknown) = wanted.iter().find(|it| !known.contains(&it.as_str())) else {
+            continue;
+        };
+        problems.push(format!(
+            "{origin}: service.{name}.when: {}: there is no {what} {}; there is {}{}",
+            shortened(&term.to_string()),
+            shortened(unknown),
+            known.join(", "),
+            suggest(unknown, known.iter().copied())
+        ));
+    }
+}
+
 fn check(settings: &Settings, problems: &mut Vec<String>) {
     let tables = settings.tables("service");
     if let Some(table) = tables.clone().nth(SERVICES_MAX) {
@@ -95,6 +171,7 @@ fn check(settings: &Settings, problems: &mut Vec<String>) {
                  and _"
             ));
         }
+        check_names(settings, table, problems);
         match table.get("servers").and_then(|servers| servers.value.as_array()) {
             None => problems.push(format!(
                 "{origin}: service.{name}.servers: is missing; expected as in servers = \
@@ -108,12 +185,6 @@ fn check(settings: &Settings, problems: &mut Vec<String>) {
         }
     }
     stored::<ServiceKeys>(settings, problems);
-}
-
-impl ServiceKeys {
-    pub fn flows(&self) -> ServiceFlows {
-        ServiceFlows { ports: self.ports.clone(), protocol: self.protocol, by_port: self.by_port }
-    }
 }
 
 /// The services of a configuration.

@@ -14,6 +14,7 @@ use std::time::Instant;
 use config::{Config, Section};
 use dataplane::Error;
 use dataplane::run::Run;
+use dataplane::server_actions::ServerActions;
 use dataplane::sink::Sink;
 use dataplane::tasks::TaskNames;
 use flowmgr::record::FlowName;
@@ -48,6 +49,8 @@ pub struct Start<'a> {
     pub learn_socket: Option<&'a Arc<UnixSocket>>,
     /// Where programs get memory for weights of servers, in the order of the tables.
     pub weight_sockets: &'a [Arc<UnixSocket>],
+    /// Takes the actions that they give.
+    pub by_server: Option<&'a Arc<ServerActions>>,
     /// Takes the samples that are held out.
     pub held: &'a SharedHeld,
     /// The workers' memories of servers, where they are kept.

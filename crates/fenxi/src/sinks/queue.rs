@@ -390,6 +390,7 @@ mod tests {
             numbering: 0,
             names: Arc::new(names),
             unasked: std::sync::Arc::default(),
+            named: Arc::default(),
         }
     }
 

@@ -108,6 +108,7 @@ fn another_sink_needs_its_file_and_a_place_in_the_list() {
             record_socket: None,
             learn_socket: None,
             weight_sockets: &[],
+            by_server: None,
             held: &SharedHeld::default(),
             servers: &Memories::default(),
             services: &Mutex::default(),

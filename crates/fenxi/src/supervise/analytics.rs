@@ -124,6 +124,7 @@ impl AnalyticsParts {
             recorder: self.reloader.recorder.as_ref(),
             is_watched: true,
             rules: None,
+            by_server: None,
         };
         let (threads, watched) = start.analytics_workers(managers, &mut self.ports, false)?;
         let reloads = reload::Running::start(self.reloader)?;

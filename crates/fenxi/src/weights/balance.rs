@@ -1,20 +1,23 @@
 //! A table at work: its socket, the program that has the memory, and the map.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+use config::Config;
 use config::checked::Named;
+use dataplane::server_actions::ServerActions;
 use netfilter::slots::Slots;
 use netfilter::writer::StartError;
-use observe::{Actions, Allowed, Egress, Refusal, Slot, hand_out};
+use observe::{Action, Actions, Allowed, Egress, Refusal, Slot, hand_out};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use tracing::{info, warn};
 
 use super::counts::{Change, Counts, TurnedAway, Why};
-use super::keys::{Weights, named};
+use super::keys::{Weights, fits, named};
 use crate::unix_socket::UnixSocket;
 
 /// Connections that are taken at once; others wait for the next look.
@@ -27,10 +30,16 @@ pub struct Balance {
     fixed: Vec<f64>,
     socket: Arc<UnixSocket>,
     allowed: Allowed,
-    egresses: Vec<Egress>,
+    servers: Vec<(IpAddr, u16)>,
+    /// Which actions the program may give.
+    kinds: u8,
+    config: Config,
+    /// Takes the actions, where it may give some.
+    by_server: Option<Arc<ServerActions>>,
     program: Option<Program>,
     /// What the program wrote, by server.
     written: Vec<Option<f64>>,
+    actions: Vec<Action>,
     /// Whether the program's weights apply; why not.
     state: Result<(), Why>,
     /// The log says that static weights apply.
@@ -58,6 +67,7 @@ impl Balance {
         mut slots: Slots,
         socket: Arc<UnixSocket>,
         allowed: Allowed,
+        (config, by_server): (&Config, Option<&Arc<ServerActions>>),
     ) -> Result<Balance, StartError> {
         let servers = &table.keys.servers;
         let fixed: Vec<f64> = servers.iter().map(|(_, weight)| *weight).collect();
@@ -75,7 +85,11 @@ impl Balance {
             slots,
             socket,
             allowed,
-            egresses: servers.iter().map(|(it, _)| Egress::server(it.ip(), it.port())).collect(),
+            servers: servers.iter().map(|(it, _)| (it.ip(), it.port())).collect(),
+            kinds: table.keys.kinds(),
+            config: config.clone(),
+            by_server: by_server.filter(|_| table.keys.kinds() != 0).cloned(),
+            actions: vec![Action::default(); servers.len()],
             program: None,
             written: vec![None; servers.len()],
             state: Err(Why::Gone),
@@ -102,6 +116,7 @@ impl Balance {
         self.hear();
         self.accept(now_ns);
         let asked = self.asked(now_ns);
+        self.act(asked.is_ok());
         self.note(asked);
         let wanted = match asked {
             Ok(()) => self.written.iter().map(|weight| weight.unwrap_or_default()).collect(),
@@ -153,7 +168,10 @@ impl Balance {
             tell(b"T");
             return Err(TurnedAway::Taken);
         }
-        let actions = Actions::create(&self.egresses, now_ns).map_err(|_| TurnedAway::Failed)?;
+        let egresses = self.servers.iter().map(|&(address, port)| Egress::server(address, port));
+        let egresses: Vec<_> = egresses.collect();
+        let actions =
+            Actions::create(&egresses, self.kinds, now_ns).map_err(|_| TurnedAway::Failed)?;
         let file = actions.file().ok_or(TurnedAway::Failed)?;
         hand_out(&connection, file, &self.allowed).map_err(failed)?;
         if self.has_program() {
@@ -164,15 +182,27 @@ impl Balance {
         Ok(())
     }
 
-    /// Reads the program's weights into `written`.
+    /// Gives flows that begin the actions of the program, or none.
+    fn act(&self, are_valid: bool) {
+        let Some(by_server) = &self.by_server else { return };
+        for (server, action) in self.servers.iter().zip(&self.actions) {
+            by_server.set(*server, if are_valid { *action } else { Action::default() });
+        }
+    }
+
+    /// Reads the program's weights into `written`, and its actions.
     fn asked(&mut self, now_ns: u64) -> Result<(), Why> {
         let Some(Program { actions, .. }) = &mut self.program else { return Err(Why::Gone) };
         let places = (0..).map(|index| Slot { index, incarnation: 1 });
         let places: Vec<Slot> = places.take(self.written.len()).collect();
         actions.weights(now_ns, &places, &mut self.written).map_err(Why::Refused)?;
-        match self.written.contains(&None) {
-            true => Err(Why::Refused(Refusal::Unwritten)),
-            false => Ok(()),
+        if self.written.contains(&None) {
+            return Err(Why::Refused(Refusal::Unwritten));
+        }
+        actions.actions(&mut self.actions).map_err(Why::Refused)?;
+        match self.actions.iter().all(|action| fits(*action, self.kinds, &self.config)) {
+            true => Ok(()),
+            false => Err(Why::Refused(Refusal::Action)),
         }
     }
 
@@ -237,6 +267,7 @@ impl Balance {
 
     /// Without fenxi nobody watches the program, so static weights stay.
     pub fn end(mut self) {
+        self.act(false);
         if self.wanted != self.fixed
             && let Err(error) = self.slots.write(&self.fixed)
         {

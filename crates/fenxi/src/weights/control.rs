@@ -72,7 +72,8 @@ impl SinkKind for WeightedServers {
         for (table, socket) in tables.iter().zip(start.weight_sockets) {
             let allowed = Allowed { users: owner(table)?.into_iter().collect(), groups: vec![] };
             let slots = keys::open_map(table)?;
-            balances.push(Balance::start(table, slots, socket.clone(), allowed)?);
+            let acting = (start.config, start.by_server);
+            balances.push(Balance::start(table, slots, socket.clone(), allowed, acting)?);
         }
         let counts = balances.iter().map(|balance| balance.counts.clone()).collect();
         let failed =

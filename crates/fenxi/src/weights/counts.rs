@@ -21,7 +21,7 @@ pub enum Why {
 
 impl Why {
     /// Each with its name in metrics.
-    const ALL: [(Why, &str); 9] = [
+    const ALL: [(Why, &str); 10] = [
         (Why::Gone, "gone"),
         (Why::Refused(Refusal::Unwritten), "unwritten"),
         (Why::Refused(Refusal::Dead), "dead"),
@@ -30,6 +30,7 @@ impl Why {
         (Why::Refused(Refusal::Infinite), "infinite"),
         (Why::Refused(Refusal::Negative), "negative"),
         (Why::Refused(Refusal::AllZero), "all_zero"),
+        (Why::Refused(Refusal::Action), "action"),
         (Why::Refused(Refusal::Busy), "busy"),
     ];
 }
@@ -184,7 +185,8 @@ pub fn report(tables: &[Arc<Counts>]) -> Report {
                 "refusals",
                 &["weights", "reason"],
                 "How often static weights took over or the reason changed: gone, the program \
-                 ended; dead, it hangs; late; unwritten, for some server; or a wrong weight.",
+                 ended; dead, it hangs; late; unwritten, for some server; or a wrong \
+                 weight or action.",
                 by(tables, &reasons, |it, at| load(&it.refused[at])),
             ),
             Family::counter(

@@ -3,13 +3,17 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use config::checked::Named;
+use config::checked::{IoMode, Named};
 use config::kind::{Kind, float, integer};
-use config::{Config, Keyed, Setting, Settings, stored};
+use config::{Config, Keyed, Setting, Settings, Table, stored, suggest};
+use dataplane::server_actions::ServerActions;
 use netfilter::nft_set::SetName;
 use netfilter::slots::{SLOTS_MAX, Slots};
 use netfilter::writer::StartError;
+use observe::Action;
+use policy::Dscp;
 
 use crate::access::number_in;
 
@@ -29,6 +33,10 @@ config::section! {
     /// the user whose programs may give weights, besides root
     owner: Option<String> = restart "owner", Kind::Text, "\"\"",
         "name or number, empty = only root" => Setting::word;
+    /// what the program may say, besides, of flows that begin to a server: mode mark: mark, bits
+    /// within mark.mask; inline, or with mark.as = "dscp": dscp; the only task that is asked: task
+    actions: Vec<String> = restart "actions", Kind::TextList { least: 0 }, "[]",
+        "mark, dscp and task, [] = nothing" => kinds;
     /// how many slots the map has: what its rule has behind mod
     slots: usize = restart "slots", integer(1, SLOTS_MAX as i64), "256", "slots";
 }
@@ -38,6 +46,36 @@ const NEEDED: usize = 3;
 
 fn map(setting: &Setting) -> Result<Option<SetName>, String> {
     setting.get::<String>()?.parse().map(Some)
+}
+
+/// Kinds of actions, as [`Action::kinds`] has them.
+const KINDS: [&str; 3] = ["mark", "dscp", "task"];
+
+fn kinds(setting: &Setting) -> Result<Vec<String>, String> {
+    setting.list(|kind| match KINDS.contains(&kind) {
+        true => Ok(kind.to_owned()),
+        false => Err(format!("found {kind}, expected mark, dscp or task{}", suggest(kind, KINDS))),
+    })
+}
+
+/// Actions that the mode has no use for.
+fn check_actions(settings: &Settings, table: &Table, problems: &mut Vec<String>) {
+    let actions = table.get("actions").and_then(|it| it.value.as_array());
+    let mode = settings.word("io.mode");
+    for kind in actions.into_iter().flatten().filter_map(|kind| kind.as_str()) {
+        let needs = match (kind, mode, settings.word("mark.as")) {
+            ("mark", "mark", _) | ("dscp", "inline", _) | ("dscp", "mark", "dscp") => continue,
+            ("mark", ..) => "io.mode = \"mark\"",
+            ("dscp", "mark", _) => "mark.as = \"dscp\"",
+            ("dscp", ..) => "io.mode = \"inline\"",
+            _ => continue,
+        };
+        let (origin, name) = (&table.origin, &table.name);
+        problems.push(format!(
+            "{origin}: weights.{name}.actions: {kind}: no effect without {needs}; set it, or leave \
+             {kind} out"
+        ));
+    }
 }
 
 fn servers(setting: &Setting) -> Result<Vec<(SocketAddr, f64)>, String> {
@@ -70,6 +108,7 @@ fn check(settings: &Settings, problems: &mut Vec<String>) {
                 ));
             }
         }
+        check_actions(settings, table, problems);
         let map = table.get("map").and_then(|map| map.value.as_str());
         if let Some(map) = map.filter(|map| !maps.insert(map.to_owned())) {
             problems.push(format!(
@@ -78,6 +117,42 @@ fn check(settings: &Settings, problems: &mut Vec<String>) {
         }
     }
     stored::<Weights>(settings, problems);
+}
+
+impl Weights {
+    /// The kinds of actions that programs may give, as [`Action::kinds`] has them.
+    pub fn kinds(&self) -> u8 {
+        let bits = KINDS.iter().enumerate().map(|(bit, kind)| {
+            match self.actions.iter().any(|it| it == kind) {
+                true => 1 << bit,
+                false => 0,
+            }
+        });
+        bits.sum()
+    }
+}
+
+/// Whether some program may act on flows.
+pub fn acts(config: &Config) -> bool {
+    tables(config).iter().any(|table| !table.keys.actions.is_empty())
+}
+
+/// The servers to which flows may get actions, if there are some.
+pub fn actions(config: &Config) -> Option<Arc<ServerActions>> {
+    let tables = tables(config).into_iter().filter(|table| !table.keys.actions.is_empty());
+    let servers = tables.flat_map(|table| table.keys.servers);
+    let servers: Vec<_> = servers.map(|(server, _)| (server.ip(), server.port())).collect();
+    let mask = (config.io.mode == IoMode::Mark).then_some(config.mark.mask);
+    (!servers.is_empty()).then(|| Arc::new(ServerActions::new(servers.into_iter(), mask)))
+}
+
+/// Whether an action that a program gives is one that it may give in this run.
+pub fn fits(action: Action, kinds: u8, config: &Config) -> bool {
+    let mask = config.mark.mask;
+    action.kinds() & !kinds == 0
+        && action.mark.is_none_or(|bits| bits != 0 && bits & !mask == 0)
+        && action.dscp.is_none_or(|dscp| dscp <= Dscp::MAX)
+        && action.task.is_none_or(|task| usize::from(task) < config.tasks.len())
 }
 
 pub fn tables(config: &Config) -> Vec<Named<Weights>> {

@@ -4,6 +4,7 @@ use cring::{Answers, FlowRef, Label, Source};
 
 use super::Labels;
 use super::kept::NOT_IN_EFFECT;
+use super::walk::counts_at;
 use crate::config::Effect;
 use crate::entry::{STATE_EMITTED, STATE_IN_EFFECT};
 use crate::flows::Flows;
@@ -46,6 +47,19 @@ impl Labels {
             (_, Label::Class { class, .. }) => Some(class),
             _ => None,
         }
+    }
+
+    /// The class of a flow's label for a task, if the label counts at this time.
+    pub fn class_at(&self, flows: &Flows, task: TaskId, index: u32, time_us: i64) -> Option<u16> {
+        let class = self.class_of_task(flows, task, index)?;
+        let Effect::PacketTime { delay_us } = flows.effect else { return Some(class) };
+        let rank = match self.answers(flows, task, index, None) {
+            Answers::Decided { depth } => depth,
+            _ => 0,
+        };
+        let depth = self.tasks.task(task).first.behind(rank);
+        let emitted_us = self.kept.emitted_at(&flows.entries, depth, index);
+        counts_at(time_us, emitted_us, delay_us).then_some(class)
     }
 
     /// Whether a task has its label already, so that no greater depth has to be asked.

@@ -354,7 +354,7 @@ impl Labels {
 }
 
 /// Whether a label counts for a packet of this time, `delay_us` after its series was emitted.
-fn counts_at(time_us: i64, emitted_us: i64, delay_us: i64) -> bool {
+pub(super) fn counts_at(time_us: i64, emitted_us: i64, delay_us: i64) -> bool {
     // A packet far before the K-th came after packet time had stepped back, and so after the delay.
     let is_far_before = time_us < emitted_us.saturating_sub(Clock::BOUND_US);
     time_us >= emitted_us.saturating_add(delay_us) || is_far_before

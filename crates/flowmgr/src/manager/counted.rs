@@ -45,9 +45,8 @@ impl<P: Part> Walk<P> {
             let direction = self.flows.entries.hot(index).direction(from_low);
             let (packets, bytes) = (new.packets[end], new.bytes[end]);
             self.count_sum(index, direction, packets, bytes);
-            if let Some(services) = self.services.as_mut().filter(|_| packets > 0) {
-                let key = self.flows.entries.hot(index).key();
-                services.packets(index, (&key, from_low), direction, packets, bytes);
+            if packets > 0 {
+                self.tell_service_of(index, direction, packets, bytes);
             }
         }
         let (packets, bytes) = (new.packets.iter().sum(), new.bytes.iter().sum());

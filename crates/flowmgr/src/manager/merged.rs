@@ -124,6 +124,9 @@ impl<P: Part> Walk<P> {
                 measured.packet(index, direction, (headers, Some(&segments)), packet, data);
             }
         }
+        if let Some((index, reason, time_us)) = self.closed.take() {
+            self.end_for_service(index, reason, time_us);
+        }
     }
 
     /// One segment with these headers, as if it had come by itself.
@@ -164,9 +167,7 @@ impl<P: Part> Walk<P> {
         let time_us = self.flows.entries.hot(index).last_us;
         let seen = Seen { headers, time_us, direction, packets };
         self.more.packet(index, &seen);
-        if let Some(services) = &mut self.services {
-            services.packets(index, (&headers.key, headers.from_low), direction, many, bytes);
-        }
+        self.tell_service_of(index, direction, many, bytes);
         if verdict != Verdict::Labelled {
             return;
         }

@@ -229,6 +229,7 @@ impl<P: Part> Answering<'_, P> {
         };
         rules.set_rule(index, answer.rule);
         rules.set_tasks_unasked(index, answer.unasked);
+        rules.keep(index, answer.kept);
         let is_first = self.walk.flows.entries.hot(index).policy == PolicyStamp::ASKED_FIRST;
         let all = self.walk.labels.tasks.bits();
         if answer.unasked & all == all || answer.class.is_some() {

@@ -1,5 +1,6 @@
 //! The walk, packet by packet, and against a model of flows in a `HashMap`.
 
+mod awaited;
 mod behaviour;
 mod clock;
 mod counted;

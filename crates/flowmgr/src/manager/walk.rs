@@ -23,10 +23,10 @@ use crate::part::{First, Part, Seen};
 use crate::record::EndReason;
 use crate::rules::Rules;
 use crate::series::{SeriesPart, SeriesStore};
-use crate::services::{Ended, Services};
+use crate::services::Services;
 use crate::tasks::Tasks;
 use crate::verdict::Verdict;
-use crate::wire::{Headers, TCP, TCP_ACK, TCP_RST, TCP_SYN};
+use crate::wire::{Headers, TCP, TCP_ACK, TCP_SYN};
 
 /// The list of parts: each of them is called in turn.
 macro_rules! each_part {
@@ -44,6 +44,11 @@ macro_rules! each_part {
 }
 pub(super) use each_part;
 
+/// How a walk is compiled: whether something observes packets, and flows may wait for a service.
+const UNSEEN: u8 = 0;
+const OBSERVED: u8 = 1;
+const AWAITED: u8 = 2;
+
 /// Flows, their parts, and a burst on its way.
 pub(super) struct Walk<P> {
     pub flows: Flows,
@@ -58,6 +63,8 @@ pub(super) struct Walk<P> {
     pub measured: Option<Measured>,
     /// What is walked is a segment of a merged packet, which is measured as a whole.
     pub is_segment: bool,
+    /// The flow that a segment closed: its service is told once the packet was measured.
+    pub closed: Option<(u32, EndReason, i64)>,
     /// The services that flows belong to; `None` where there are none.
     pub services: Option<Services>,
     /// Further parts.
@@ -97,6 +104,7 @@ impl<P: Part> Walk<P> {
             behaviours: behaviours.transpose()?,
             measured: Measured::new(config.measured, entries)?,
             is_segment: false,
+            closed: None,
             services: None,
             more,
             arrivals: Arrivals::new(),
@@ -199,8 +207,8 @@ impl<P: Part> Walk<P> {
     ) {
         match (&self.measured, &self.services) {
             (None, None) => match self.rules.is_on() {
-                true => self.walk_by::<true, false>(packets, staged, now_ns, data, fates),
-                false => self.walk_by::<false, false>(packets, staged, now_ns, data, fates),
+                true => self.walk_by::<true, UNSEEN>(packets, staged, now_ns, data, fates),
+                false => self.walk_by::<false, UNSEEN>(packets, staged, now_ns, data, fates),
             },
             _ => self.walk_observed(packets, staged, now_ns, data, fates),
         }
@@ -215,16 +223,19 @@ impl<P: Part> Walk<P> {
         data: &mut [u8],
         fates: &mut Vec<Fate>,
     ) {
-        match self.rules.is_on() {
-            true => self.walk_by::<true, true>(packets, staged, now_ns, data, fates),
-            false => self.walk_by::<false, true>(packets, staged, now_ns, data, fates),
+        let may_wait = self.services.as_ref().is_some_and(Services::have_more);
+        match (self.rules.is_on(), may_wait) {
+            (true, false) => self.walk_by::<true, OBSERVED>(packets, staged, now_ns, data, fates),
+            (false, false) => self.walk_by::<false, OBSERVED>(packets, staged, now_ns, data, fates),
+            (true, true) => self.walk_by::<true, AWAITED>(packets, staged, now_ns, data, fates),
+            (false, true) => self.walk_by::<false, AWAITED>(packets, staged, now_ns, data, fates),
         }
     }
 
-    /// The same, compiled with rules and without, and with and without what observes packets, so
-    /// that they cost nothing where there are none.
+    /// The same, compiled with rules and without, and by what observes packets, so that they cost
+    /// nothing where there are none.
     #[inline(never)]
-    fn walk_by<const RULES: bool, const OBSERVED: bool>(
+    fn walk_by<const RULES: bool, const SEEN: u8>(
         &mut self,
         packets: &[Packet],
         staged: &[Staged],
@@ -237,7 +248,7 @@ impl<P: Part> Walk<P> {
             let fate = match staged.headers {
                 Ok(ref headers) => {
                     let at = fates.len();
-                    self.process::<RULES, OBSERVED>(at, packet, (headers, staged), now_ns, data)
+                    self.process::<RULES, SEEN>(at, packet, (headers, staged), now_ns, data)
                 }
                 Err(verdict) => Fate::without_flow(verdict),
             };
@@ -251,7 +262,7 @@ impl<P: Part> Walk<P> {
 
     /// Stage three: one packet of a flow, the one of this number in the burst.
     #[inline(always)] // as are the other parts of the walk: each form of `walk_by` has its own
-    fn process<const RULES: bool, const OBSERVED: bool>(
+    fn process<const RULES: bool, const SEEN: u8>(
         &mut self,
         at: usize,
         packet: &Packet,
@@ -307,52 +318,24 @@ impl<P: Part> Walk<P> {
         }
         let seen = Seen { headers, time_us: packet.time_us, direction, packets: 1 };
         self.more.packet(index, &seen);
-        if OBSERVED
+        if SEEN != UNSEEN
             && !self.is_segment
             && let Some(measured) = &mut self.measured
         {
             measured.packet(index, direction, (headers, None), packet, data);
         }
         let closes = self.flows.close_by(staged.hash, index, direction, headers.tcp_flags);
-        if OBSERVED {
-            self.tell_service(index, direction, headers, packet.time_us, closes);
+        if SEEN == AWAITED {
+            let frame = &data[packet.at..packet.at + packet.captured as usize];
+            self.await_service(index, direction, headers, (packet.link, frame));
+        }
+        if SEEN == OBSERVED {
+            self.tell_service(index, direction, headers);
+        }
+        if SEEN != UNSEEN && closes {
+            self.close_for_service(index, headers, packet.time_us);
         }
         fate
-    }
-
-    /// Tells the flow's service, if it has one, of a packet, and whether that closes the flow.
-    #[inline(always)]
-    fn tell_service(
-        &mut self,
-        index: u32,
-        direction: usize,
-        headers: &Headers,
-        time_us: i64,
-        closes: bool,
-    ) {
-        let Some(services) = &mut self.services else { return };
-        let from = (&headers.key, headers.from_low);
-        services.packets(index, from, direction, 1, headers.length.into());
-        if closes {
-            let reason = match headers.tcp_flags & TCP_RST {
-                0 => EndReason::Fin,
-                _ => EndReason::Rst,
-            };
-            self.end_for_service(index, reason, time_us);
-        }
-    }
-
-    /// Tells the flow's service, if it has one and was not told yet, that the flow has ended.
-    #[inline(never)]
-    pub fn end_for_service(&mut self, index: u32, reason: EndReason, time_us: i64) {
-        let Some(services) = self.services.as_mut().filter(|it| it.has_open(index)) else {
-            return;
-        };
-        let entries = &self.flows.entries;
-        let measured = self.measured.as_ref();
-        let told = measured.map(|it| it.told(entries, index, &entries.counts(index)));
-        let lasted_us = entries.hot(index).last_us.saturating_sub(entries.cold(index).first_us);
-        services.end(index, Ended { reason, lasted_us, time_us, told });
     }
 
     /// The flow's entry, and whether the flow is half-open; notes the access. Begins a flow

@@ -183,6 +183,7 @@ impl Rules {
         };
         let question = RuleQuestion {
             is_by_same_rules: cause == Cause::News,
+            begins: cause == Cause::Begun,
             ..self.question(flows, index, in_port, time_us)
         };
         self.asking.questions.push(question);
@@ -260,6 +261,8 @@ impl Rules {
             packets: 0,
             age_us: time_us.saturating_sub(name.first_us).max(0) as u64,
             sample: flows.sample_of(&key),
+            begins: false,
+            kept: self.in_force.as_ref().map_or(0, |rules| rules.kept(index)),
             before: self.rule_of(index),
             is_by_same_rules: false,
             is_label_new: false,

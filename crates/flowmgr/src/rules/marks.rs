@@ -1,6 +1,7 @@
 //! What the table keeps of each flow for the rules in force.
 
 use std::io;
+use std::sync::Arc;
 
 use super::ask::Asking;
 use super::{RULES_MAX, RulesChange};
@@ -16,6 +17,8 @@ pub struct RuleMemory {
     /// Of flows with [`RuleMark::PARTLY_ASKED`]: [`super::RuleAnswer::unasked`].
     unasked: Array<u8>,
     reported: Array<Reported>,
+    /// [`super::RuleAnswer::kept`]; empty: nothing is kept.
+    kept: Array<u64>,
     /// When each of the last changes was, in packet time; the earliest time for changes that have
     /// not happened.
     changed_us: Box<[i64; GENERATIONS]>,
@@ -35,9 +38,19 @@ impl RuleMemory {
             marks: Array::new(entries)?,
             unasked: Array::new(entries)?,
             reported: Array::new(entries)?,
+            kept: Array::new(0)?,
             changed_us: Box::new([i64::MIN; GENERATIONS]),
             asking: Asking::new(),
         })
+    }
+
+    /// The same with room for [`super::RuleAnswer::kept`], 8 bytes per flow.
+    ///
+    /// # Errors
+    /// As [`RuleMemory::new`].
+    pub fn keeping(max_flows: usize) -> io::Result<RuleMemory> {
+        let kept = Array::new(max_flows + SPARE_ENTRIES)?;
+        Ok(RuleMemory { kept, ..RuleMemory::new(max_flows)? })
     }
 }
 
@@ -100,6 +113,8 @@ pub(crate) struct InForce {
     memory: RuleMemory,
     pub has_bounds: bool,
     pub has_behaviours: bool,
+    /// [`RulesChange::named`].
+    pub named: Arc<[(u32, u64)]>,
     numbering: u32,
     /// The next of [`RuleMemory::changed_us`] to be written.
     next_change: usize,
@@ -114,6 +129,7 @@ impl InForce {
             memory,
             has_bounds: false,
             has_behaviours: false,
+            named: Arc::default(),
             numbering: 0,
             next_change: 0,
             outdated_us: i64::MIN,
@@ -136,6 +152,18 @@ impl InForce {
     /// Clears what is known, for a flow that begins.
     pub fn begin(&mut self, index: u32) {
         self.memory.marks[index as usize] = RuleMark::default();
+        self.keep(index, 0);
+    }
+
+    /// What the last answer keeps of a flow.
+    pub fn kept(&self, index: u32) -> u64 {
+        self.memory.kept.get(index as usize).copied().unwrap_or_default()
+    }
+
+    pub fn keep(&mut self, index: u32, kept: u64) {
+        if let Some(place) = self.memory.kept.get_mut(index as usize) {
+            *place = kept;
+        }
     }
 
     /// Prefetches what is kept of a flow that ends.

@@ -40,7 +40,7 @@ impl Networks {
         &self,
         (address, is_v6): ([u64; 2], bool),
         takes: impl Fn(u8) -> bool,
-        rank: impl Fn(u8) -> (bool, bool),
+        rank: impl Fn(u8) -> (bool, bool, bool),
     ) -> Option<u8> {
         self.0.iter().filter(|group| group.is_v6 == is_v6).find_map(|group| {
             let masked = [address[0] & group.mask[0], address[1] & group.mask[1]];
@@ -82,7 +82,8 @@ mod tests {
             let address: IpAddr = address.parse().unwrap();
             let takes = |place| !but.contains(&place);
             // For 10.1.0.0/16, the second comes first.
-            networks.find((Key::words(address), address.is_ipv6()), takes, |it| (it == 1, false))
+            networks
+                .find((Key::words(address), address.is_ipv6()), takes, |it| (it == 1, false, false))
         };
         for (address, but, expected) in [
             ("10.2.0.1", &[][..], Some(0)),

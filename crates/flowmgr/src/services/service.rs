@@ -1,27 +1,10 @@
-//! One service: which flows it takes, and its shared memory with a slot for each egress.
+//! One service: its shared memory, with a slot for each egress.
 
 use measure::{Feature, Features, Told};
 use observe::{Egress, EgressKind, Error, Field, Kind, Measure, Slot, Value, Writer};
 
+use super::flows::ServiceFlows;
 use super::ranking::{CHANGES_MAX, Ranking};
-
-/// Which flows belong to a service, besides the address of the server.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ServiceFlows {
-    /// Ports of the server; empty: all.
-    pub ports: Vec<u16>,
-    /// IP protocol number; `None`: TCP and UDP.
-    pub protocol: Option<u8>,
-    /// An egress is an address and a port, else an address.
-    pub by_port: bool,
-}
-
-impl ServiceFlows {
-    pub(super) fn take(&self, protocol: u8, port: u16) -> bool {
-        self.protocol.is_none_or(|it| it == protocol)
-            && (self.ports.is_empty() || self.ports.contains(&port))
-    }
-}
 
 /// Counters and gauges, with their units.
 const VALUES: [(&str, &str, Kind); 10] = [
@@ -54,7 +37,8 @@ const TIMES: [(&str, Feature, Time); 5] = [
 /// What was sent again, to the server and by it.
 const RETRANSMITS: [&str; 2] = ["retransmits_in", "retransmits_out"];
 
-const OTHERS: Egress = Egress { kind: EgressKind::OTHERS, address: [0; 16], port: 0 };
+/// All egresses without a slot.
+pub(super) const OTHERS: Egress = Egress { kind: EgressKind::OTHERS, address: [0; 16], port: 0 };
 
 /// A service of this flow manager.
 pub struct Service {

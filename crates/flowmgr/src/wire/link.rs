@@ -59,6 +59,23 @@ pub(super) fn is_plain(link: u16, frame: &[u8]) -> bool {
     link != ETHERNET || is_ip(12) || be16(frame, 12) == ETHERTYPE_TAGS[0] && is_ip(16)
 }
 
+/// As [`super::vlan`].
+pub(super) fn vlan(link: u16, frame: &[u8]) -> Option<u16> {
+    let (ethertype_at, header) = match link {
+        ETHERNET => (12, 14),
+        LINUX_SLL => (14, 16),
+        LINUX_SLL2 => (0, 20),
+        _ => return None,
+    };
+    let has_tag = frame.len() >= header + 4 && ETHERTYPE_TAGS.contains(&be16(frame, ethertype_at));
+    has_tag.then(|| be16(frame, header) & 0xfff)
+}
+
+/// As [`super::mac`].
+pub(super) fn mac(link: u16, frame: &[u8]) -> Option<[u8; 6]> {
+    frame.first_chunk().copied().filter(|_| link == ETHERNET)
+}
+
 /// BSD null and OpenBSD loopback: a 4-byte address family, in the byte order of
 /// the machine that captured, so both orders are tried. The families of IPv6
 /// differ by system: Linux 10, Windows 23, NetBSD 24, FreeBSD 28, Darwin 30.

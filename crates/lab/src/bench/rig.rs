@@ -242,7 +242,7 @@ impl Rig {
             questions.clear();
             let asked = self.manager.rule_questions().iter();
             questions.extend(asked.map(|question| with_tuple(question, tuples)));
-            let answers = looked_up.answer(questions, &mut |ruled| {
+            let answers = looked_up.answer(questions, None, &mut |ruled| {
                 black_box(ruled);
             });
             self.manager.answer_rules(answers, data, packets, self.now_ns, &mut self.fates);

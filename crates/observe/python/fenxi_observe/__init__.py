@@ -7,6 +7,6 @@
 ...     service.samples(egress, "response")[:, 2] / 1e6  # ms
 """
 
-from .actions import Actions
+from .actions import Action, Actions
 from .reader import COUNTER, GAUGE, HISTOGRAM, RESERVOIR, WINDOW, Egress, Field, Service, Snapshot
 from .shared import Busy, Changed, Error, Foreign, Malformed

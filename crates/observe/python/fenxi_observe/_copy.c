@@ -11,6 +11,13 @@ void fenxi_observe_copy(const _Atomic uint64_t *from, uint64_t *to, size_t words
     atomic_thread_fence(memory_order_acquire);
 }
 
+void fenxi_observe_stage(_Atomic uint64_t *to, const uint64_t *from, size_t words)
+{
+    atomic_thread_fence(memory_order_release);
+    for (size_t word = 0; word < words; word++)
+        atomic_store_explicit(&to[word], from[word], memory_order_relaxed);
+}
+
 void fenxi_observe_publish(_Atomic uint64_t *count, _Atomic uint64_t *to, const uint64_t *from,
                            size_t words, uint64_t next)
 {

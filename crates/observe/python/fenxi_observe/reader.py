@@ -35,12 +35,19 @@ class Egress:
     packed: bytes
 
     @property
+    def mac(self):
+        """Of a next hop."""
+        return self.packed[:6].hex(":")
+
+    @property
     def address(self):
         address = ipaddress.IPv6Address(self.packed)
         return address.ipv4_mapped or address
 
     def __str__(self):
         kind = EGRESS_KINDS.get(self.kind, f"kind {self.kind}")
+        if kind == "next_hop":
+            return f"{kind} {self.mac}"
         return f"{kind} {self.address} {self.port}"
 
 

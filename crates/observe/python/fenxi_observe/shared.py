@@ -39,6 +39,7 @@ def _helper():
         helper = ctypes.CDLL(str(file))
         address, size = ctypes.c_void_p, ctypes.c_size_t
         helper.fenxi_observe_copy.argtypes = [address, address, size]
+        helper.fenxi_observe_stage.argtypes = [address, address, size]
         helper.fenxi_observe_publish.argtypes = [address, address, address, size, ctypes.c_uint64]
         return helper
     return None
@@ -93,6 +94,15 @@ class Words:
             if (self.word(published) - number) & 0xFFFF_FFFF_FFFF_FFFF < BUFFERS - 1:
                 return copied
         raise Busy("the writer was faster in every try")
+
+    def stage(self, published, buffers, image):
+        """Writes a block's next buffer, which the next publication of the same count makes known."""
+        following = (int(self.words[published]) + 1) & 0xFFFF_FFFF_FFFF_FFFF
+        place = buffers + following % BUFFERS * len(image)
+        if self.helper is None:
+            self.words[place : place + len(image)] = image
+            return
+        self.helper.fenxi_observe_stage(self.address + 8 * place, image.ctypes.data, len(image))
 
     def publish(self, published, buffers, image):
         """Writes a block's next buffer, then counts it."""

@@ -50,6 +50,31 @@ fn weights_come_back_as_they_were_set() {
 }
 
 #[test]
+fn actions_come_with_the_weights() {
+    let mut both = Both::new();
+    let mut actions = [Action::default(); 4];
+    assert_eq!(both.actions.actions(&mut actions), Ok(()));
+    assert_eq!(actions, [Action::default(); 4]);
+    let action = |mark, dscp, task| Action { mark, dscp, task };
+    let given = [action(Some(7), None, None), action(Some(9), Some(46), Some(1))];
+    both.owner.act(slot(0, 1), given[0]);
+    both.owner.act(slot(3, 1), given[1]);
+    both.owner.act(slot(4, 1), given[1]);
+    assert_eq!(both.actions.actions(&mut actions), Ok(()));
+    assert_eq!(actions, [Action::default(); 4], "not published yet");
+    both.publish([1.0, 1.0]);
+    assert_eq!(both.actions.actions(&mut actions), Ok(()));
+    assert_eq!(actions, [given[0], Action::default(), Action::default(), given[1]]);
+    // A program that knows no actions sees memory as it was.
+    let at = super::actions(4);
+    both.owner.memory[at + 4 * 2].store(8, Ordering::Relaxed);
+    both.publish([1.0, 1.0]);
+    both.owner.memory[at + 4 * 2].store(8, Ordering::Relaxed);
+    assert_eq!(both.at(SECOND), Ok(()));
+    assert_eq!(both.actions.actions(&mut actions), Err(Refusal::Action));
+}
+
+#[test]
 fn what_is_no_weight_is_refused_by_name() {
     let mut both = Both::new();
     assert_eq!(both.at(1), Err(Refusal::Unwritten));
@@ -118,6 +143,7 @@ fn an_owner_may_write_anything_anywhere() {
             let all = weights.iter().flatten();
             assert!(all.clone().all(|weight| weight.is_finite() && *weight >= 0.0));
         }
+        let _ = actions.actions(&mut [Action::default(); 3]);
     }
     // Nor does it get far when it opens what it wrote.
     assert!(matches!(ActionsWriter::new(owner.memory.clone()), Err(Error::Foreign)));
@@ -127,7 +153,7 @@ fn an_owner_may_write_anything_anywhere() {
 fn a_header_that_does_not_fit_is_refused() {
     let (_, owner) = Actions::in_memory(&egresses(3), 7).unwrap();
     let with = |word: usize, value| {
-        begin(&owner.memory, &egresses(3), 7);
+        begin(&owner.memory, &egresses(3), 0, 7);
         owner.memory[word].store(value, Ordering::Relaxed);
         ActionsWriter::new(owner.memory.clone()).err()
     };
@@ -137,5 +163,5 @@ fn a_header_that_does_not_fit_is_refused() {
     for egresses in [0, EGRESSES_MAX as u64 + 1, u64::MAX] {
         assert!(matches!(with(3, egresses), Some(Error::Schema(_))));
     }
-    assert!(Actions::create(&[], 1).is_err());
+    assert!(Actions::create(&[], 0, 1).is_err());
 }

@@ -56,7 +56,7 @@ fn sealed_memory_can_be_read_and_neither_written_nor_resized() {
 
 #[test]
 fn memory_for_actions_keeps_its_size() {
-    let actions = Actions::create(&egresses(4), 1).unwrap();
+    let actions = Actions::create(&egresses(4), 7, 1).unwrap();
     let file = actions.file().unwrap();
     assert!(map_writable(file).is_ok());
     assert_eq!(ftruncate(file, 1 << 20), Err(Errno::PERM));

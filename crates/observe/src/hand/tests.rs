@@ -38,7 +38,7 @@ fn a_file_arrives_and_can_be_read() {
 
 #[test]
 fn actions_arrive_and_can_be_written() {
-    let mut actions = Actions::create(&egresses(2), 1).unwrap();
+    let mut actions = Actions::create(&egresses(2), 7, 1).unwrap();
     let (ours_end, theirs) = UnixStream::pair().unwrap();
     hand_out(&ours_end, actions.file().unwrap(), &ours()).unwrap();
     let mut owner = ActionsWriter::from_fd(receive(&theirs).unwrap()).unwrap();
@@ -52,7 +52,7 @@ fn actions_arrive_and_can_be_written() {
 
 #[test]
 fn a_service_is_no_memory_for_actions_nor_the_other_way_round() {
-    let (writer, actions) = (writer(), Actions::create(&egresses(2), 1).unwrap());
+    let (writer, actions) = (writer(), Actions::create(&egresses(2), 7, 1).unwrap());
     assert!(ActionsWriter::from_fd(writer.file().unwrap()).is_err());
     assert!(Reader::from_fd(actions.file().unwrap()).is_err());
 }
@@ -83,7 +83,7 @@ fn another_user_gets_nothing_over_the_socket() {
     let path = folder.path().join("socket");
     let listener = UnixListener::bind(&path).unwrap();
     std::fs::set_permissions(&path, mode).unwrap();
-    let (writer, actions) = (writer(), Actions::create(&egresses(2), 1).unwrap());
+    let (writer, actions) = (writer(), Actions::create(&egresses(2), 7, 1).unwrap());
     let nobody = 65534;
     let by_user = Allowed { users: vec![nobody], groups: Vec::new() };
     let by_group = Allowed { users: Vec::new(), groups: vec![nobody] };

@@ -147,7 +147,7 @@ fn holds(term: &Term, tasks: &[AskedTask], config: &Config) -> Option<bool> {
             let confidence = decision.map_or(0.0, |it| f32::from(it.confidence));
             comparison.holds(confidence / f32::from(u16::MAX), *bound)
         }
-        Term::InPort(_) | Term::Rule(_) | Term::Sample(_) => return None,
+        Term::InPort(_) | Term::Vlan(_) | Term::Rule(_) | Term::Sample(_) => return None,
     })
 }
 

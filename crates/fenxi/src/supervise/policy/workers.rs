@@ -55,7 +55,7 @@ impl Workers {
         let of_worker = |_: &SettingsSender| {
             let rules = rules.cloned().map(|rules| match self.have_rules {
                 true => Ok(RulesUpdate::again(rules)),
-                false => RulesUpdate::new(rules, self.max_flows),
+                false => RulesUpdate::new(rules, self.max_flows, false),
             });
             Ok(Update { settings: settings.cloned(), rules: rules.transpose()? })
         };

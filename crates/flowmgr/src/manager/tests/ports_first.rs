@@ -269,6 +269,7 @@ fn with_rules(effect: Effect) -> Bench {
         has_behaviours: false,
         is_renumbered: true,
         memory: Some(memory),
+        ..RulesChange::default()
     });
     bench
 }

@@ -23,6 +23,7 @@ impl<P: Part> Bench<P> {
             has_behaviours: true,
             is_renumbered: true,
             memory: Some(RuleMemory::new(flows).unwrap()),
+            ..RulesChange::default()
         });
     }
 }

@@ -5,11 +5,19 @@ use std::net::IpAddr;
 use observe::{EgressKind, Kind, Reader, Snapshot, Writer};
 
 use super::*;
-use crate::services::{Service, ServiceFlows, Services, ServicesChange};
+use crate::services::{EgressBy, Service, ServiceFlows, Services, ServicesChange};
 
 /// A service in memory of this process, and its reader.
 fn service(flows: ServiceFlows, egresses: usize) -> (Box<Service>, Reader) {
-    let fields = Service::fields(measure::Features::NONE);
+    service_of(measure::Features::NONE, flows, egresses)
+}
+
+fn service_of(
+    measured: measure::Features,
+    flows: ServiceFlows,
+    egresses: usize,
+) -> (Box<Service>, Reader) {
+    let fields = Service::fields(measured);
     let memory = observe::Service {
         name: "web",
         egresses,
@@ -33,15 +41,19 @@ fn change(bench: &mut Bench, places: Vec<(usize, Option<Box<Service>>)>) -> Serv
 }
 
 /// A manager with one service at place 0.
-fn observed(flows: ServiceFlows, egresses: usize) -> (Bench, Reader) {
-    let mut bench = Bench::new(Config { effect: Effect::Arrival, ..config() });
-    let (service, reader) = service(flows, egresses);
+pub(super) fn observed(flows: ServiceFlows, egresses: usize) -> (Bench, Reader) {
+    observed_in(Config { effect: Effect::Arrival, ..config() }, flows, egresses)
+}
+
+pub(super) fn observed_in(config: Config, flows: ServiceFlows, egresses: usize) -> (Bench, Reader) {
+    let (service, reader) = service_of(config.measured, flows, egresses);
+    let mut bench = Bench::new(config);
     change(&mut bench, vec![(0, Some(service))]);
     (bench, reader)
 }
 
 /// What is published at this time.
-fn look(bench: &mut Bench, reader: &Reader, at_ms: i64) -> Snapshot {
+pub(super) fn look(bench: &mut Bench, reader: &Reader, at_ms: i64) -> Snapshot {
     bench.settle();
     bench.manager.publish_services(at_ms * 1000, 0, true);
     let mut snapshot = reader.snapshot();
@@ -50,14 +62,14 @@ fn look(bench: &mut Bench, reader: &Reader, at_ms: i64) -> Snapshot {
 }
 
 /// A value of each egress, by the last byte of its address; of all others together by 0.
-fn values(reader: &Reader, snapshot: &Snapshot, name: &str) -> Vec<(u8, u64)> {
+pub(super) fn values(reader: &Reader, snapshot: &Snapshot, name: &str) -> Vec<(u8, u64)> {
     let fields = reader.fields().iter();
     let field = fields.clone().find(|field| field.name == name).unwrap();
     let rows = snapshot.egresses();
     rows.map(|row| (row.egress().address[15], row.value(field).unwrap())).collect()
 }
 
-fn sum(reader: &Reader, snapshot: &Snapshot, name: &str) -> u64 {
+pub(super) fn sum(reader: &Reader, snapshot: &Snapshot, name: &str) -> u64 {
     values(reader, snapshot, name).iter().map(|(_, value)| value).sum()
 }
 
@@ -125,8 +137,12 @@ fn how_flows_end_is_told_apart() {
 
 #[test]
 fn ports_protocol_and_egress_are_as_configured() {
-    let only =
-        |ports: &[u16], protocol| ServiceFlows { ports: ports.to_vec(), protocol, by_port: true };
+    let only = |ports: &[u16], protocol| ServiceFlows {
+        ports: ports.to_vec(),
+        protocol,
+        egress: EgressBy::Socket,
+        ..ServiceFlows::default()
+    };
     for (flows, takes) in [
         (only(&[443, 80], None), true),
         (only(&[443], None), false),

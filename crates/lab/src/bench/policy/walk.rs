@@ -86,8 +86,9 @@ fn update(version: &Version, entries: usize) -> Result<RulesUpdate, Failure> {
         numbering: version.numbering,
         names: Arc::default(),
         unasked: Arc::default(),
+        named: Arc::default(),
     };
-    RulesUpdate::new(rules, entries).map_err(|error| Failure::software(error.to_string()))
+    RulesUpdate::new(rules, entries, false).map_err(|error| Failure::software(error.to_string()))
 }
 
 /// `most` packets, or fewer for a smaller table (to try things out), but at least `least`.
