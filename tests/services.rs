@@ -126,7 +126,7 @@ const WEB: &str = "[service.web]\nservers = [\"10.0.1.0/24\"]\nports = [80]\n";
 
 #[test]
 fn counters_equal_what_was_sent() {
-    let Some(world) = World::new("services", WEB, &[]) else { return };
+    let Some(world) = World::new("services", WEB, &["measure.flows=true"]) else { return };
     let reader = Reader::open(&world.file("web.0")).unwrap();
     let mut frames = Vec::new();
     for at in 0..300 {
@@ -161,7 +161,17 @@ fn counters_equal_what_was_sent() {
         (busiest["egress"].as_str(), busiest["packets_in"].as_u64()),
         (Some("10.0.1.2"), Some(601))
     );
-    assert!(busiest["completion_p50_us"].as_u64().is_some());
+    for time in ["/completion_p50_us", "/handshake_us/p99", "/response_us/p50"] {
+        assert!(busiest.pointer(time).is_some_and(Value::is_u64), "{time}: {busiest}");
+    }
+    world.live.wait_for("there are rates", |_| {
+        let shown = world.service("web");
+        ["flows_per_s", "bytes_per_s"].iter().all(|rate| shown["egresses"][0][rate].is_f64())
+    });
+    let page = world.live.get("/");
+    let card = page.split("<h2>Services</h2>").nth(1).unwrap();
+    let servers = ["10.0.1.1<", "10.0.1.2<", "10.0.1.3<", "others<"];
+    assert!(servers.iter().all(|server| card.contains(server)), "{card}");
     let of_web = |name: &str, label: &str| world.live.samples_with(name, label).iter().sum::<f64>();
     assert_eq!(of_web("fenxi_service_flows_total", "event=\"begun\""), 302.0);
     assert_eq!(of_web("fenxi_service_bytes_total", "direction=\"out\""), 336_040.0);

@@ -191,9 +191,18 @@ impl Live {
     }
 
     fn try_scrape(&self) -> io::Result<String> {
+        self.try_get("/metrics")
+    }
+
+    /// The answer to a GET of this path, with its head.
+    pub fn get(&self, path: &str) -> String {
+        self.try_get(path).unwrap()
+    }
+
+    fn try_get(&self, path: &str) -> io::Result<String> {
         let mut stream = UnixStream::connect(self.http())?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
         let mut page = String::new();
         stream.read_to_string(&mut page)?;
         Ok(page)

@@ -68,6 +68,8 @@ impl Setting {
             "weights.web.servers={ \"10.77.2.2:80\" = 3, \"10.77.2.3:80\" = 0 }".to_owned(),
             format!("weights.web.owner={owner}"),
             format!("weights.web.socket={}", self.socket().display()),
+            "service.web.servers=[\"10.77.2.0/24\"]".to_owned(),
+            format!("observe.folder={}", self.folder.path().join("services").display()),
         ];
         sets.into_iter().flat_map(|set| ["--set".to_owned(), set]).collect()
     }
@@ -248,6 +250,12 @@ fn new_connections_follow_weights_unless_these_are_bad() {
         let share = live.samples_with("fenxi_weights_share_ratio", "10.77.2.2:80")[0];
         (share - 1.0 / 3.0).abs() < 1e-9
     });
+    let services = live.ctl(&["services", "--json"]).expect_code(0).json();
+    for (server, weight) in [("10.77.2.2", 1.0), ("10.77.2.3", 2.0)] {
+        let mut rows = services["services"][0]["egresses"].as_array().unwrap().iter();
+        let row = rows.find(|row| row["egress"] == server).unwrap();
+        assert_eq!(row["weight"], weight, "{services}");
+    }
     assert_stay(&mut old);
     assert_eq!(changes(&live, "failed"), 0.0);
     live.terminate(0);

@@ -1,14 +1,20 @@
-//! The page at `/` of the control port: one file without anything from elsewhere, whole without
-//! scripts.
+//! The page at `/` of the control port, and a flow's explanation at `/flow`: each one file without
+//! anything from elsewhere, whole without scripts.
 
 mod chart;
+mod table;
+mod view;
 
 use std::fmt::Write as _;
 
-use crate::protocol::{FlowRow, Top};
-
+use crate::explanation;
 use crate::figures::{duration, grouped, scaled};
+use crate::protocol::{Body, Column, FlowRow, Measured, Quantiles, Reply, Top};
 use crate::text::html;
+use table::{bar, link, plain, row};
+
+use view::Sorted;
+pub use view::{Orders, View, decoded};
 
 /// The one inline style.
 pub const STYLE: &str = include_str!("page/style.css");
@@ -19,31 +25,58 @@ pub const SCRIPT: &str = include_str!("page/script.js");
 const ROWS: usize = 12;
 
 /// The page of a moment.
-pub fn page(top: &Top) -> String {
-    let mut html = String::with_capacity(32 << 10);
+pub fn page(top: &Top, view: &View) -> String {
+    let mut out = String::with_capacity(48 << 10);
     // Writing to a string cannot fail.
-    let _ = write(&mut html, top);
-    html
+    let _ = write(&mut out, top, view);
+    out
 }
 
-fn write(out: &mut String, top: &Top) -> std::fmt::Result {
-    let state = html(&top.state);
-    write!(
+/// The page of a flow: the answer to [`crate::protocol::Request::Explain`].
+pub fn flow(reply: &Reply) -> String {
+    let mut out = String::new();
+    head(&mut out, "a flow");
+    out.push_str("<header><h1>fenxi</h1><a href=\"/\">all flows</a></header>");
+    let why = reply.error.as_deref().map(html);
+    let _ = match (&reply.body, why) {
+        (Some(Body::Explained(it)), _) => write!(
+            out,
+            "<section><h2>Why this label</h2><pre>{}</pre></section>",
+            // Lines stay lines.
+            explanation::text(it).lines().map(html).collect::<Vec<_>>().join("\n")
+        ),
+        (_, why) => write!(out, "<p class=\"problem\">{}</p>", why.unwrap_or_default()),
+    };
+    out.push_str("</main></body></html>");
+    out
+}
+
+/// Up to the main part, without what stands in it.
+fn head(out: &mut String, title: &str) {
+    let _ = write!(
         out,
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{state} - \
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title} - \
          fenxi</title>\
-         <meta name=\"viewport\" content=\"width=device-width\"><link rel=\"icon\" href=\"data:,\">\
-         <style>{STYLE}</style></head><body><main>"
-    )?;
-    header(out, top)?;
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><link rel=\"icon\" \
+         href=\"data:,\"><style>{STYLE}</style></head><body><main>"
+    );
+}
+
+fn write(out: &mut String, top: &Top, view: &View) -> std::fmt::Result {
+    head(out, &html(&top.state));
+    out.push_str("<a class=\"skip\" href=\"#flows\">Skip to the flows</a>");
+    header(out, top, view)?;
     figures(out, top)?;
-    out.push_str("<section class=\"wide\"><h2>Flows labelled, last ten minutes</h2>");
+    out.push_str("<section><h2>Flows labelled, last ten minutes</h2>");
     chart::write(out, &top.history)?;
-    out.push_str("</section><div class=\"grid\">");
-    labels(out, top)?;
-    hosts(out, top)?;
+    out.push_str("</section>");
+    filters(out, view)?;
+    out.push_str("<div class=\"grid\">");
+    labels(out, top, view)?;
+    hosts(out, top, view)?;
     out.push_str("</div>");
-    flows(out, &top.flows)?;
+    flows(out, &top.flows, view)?;
+    services(out, top)?;
     out.push_str("<div class=\"grid\">");
     tasks(out, top)?;
     devices(out, top)?;
@@ -57,7 +90,7 @@ fn write(out: &mut String, top: &Top) -> std::fmt::Result {
     )
 }
 
-fn header(out: &mut String, top: &Top) -> std::fmt::Result {
+fn header(out: &mut String, top: &Top, view: &View) -> std::fmt::Result {
     let sign = if top.state == "ready" { "good" } else { "bad" };
     write!(
         out,
@@ -68,7 +101,7 @@ fn header(out: &mut String, top: &Top) -> std::fmt::Result {
         duration(top.uptime_s),
         html(&top.model)
     )?;
-    for problem in &top.problems {
+    for problem in view.problem.iter().chain(&top.problems) {
         write!(out, "<p class=\"problem\">{}</p>", html(problem))?;
     }
     Ok(())
@@ -93,87 +126,96 @@ fn figures(out: &mut String, top: &Top) -> std::fmt::Result {
     )
 }
 
-/// Opens a section with a table. A column whose title begins with `#` holds numbers.
-fn table(out: &mut String, attributes: &str, title: &str, columns: &[&str]) -> std::fmt::Result {
-    write!(out, "<section {attributes}><h2>{title}</h2><table><tr>")?;
-    for column in columns {
-        match column.strip_prefix('#') {
-            Some(column) => write!(out, "<th class=\"n\">{column}")?,
-            None => write!(out, "<th>{column}")?,
-        }
+/// The form that filters labels, hosts and flows.
+fn filters(out: &mut String, view: &View) -> std::fmt::Result {
+    let filter = &view.filter;
+    let host = filter.host.map(|it| it.to_string());
+    let port = filter.port.map(|it| it.to_string());
+    out.push_str("<form role=\"search\">");
+    for (name, title, value) in
+        [("label", "Label", &filter.label), ("host", "Host", &host), ("port", "Port", &port)]
+    {
+        let value = html(value.as_deref().unwrap_or(""));
+        write!(out, "<label>{title} <input name=\"{name}\" value=\"{value}\"></label>")?;
     }
+    for (name, order) in view.orders.set() {
+        write!(out, "<input type=\"hidden\" name=\"{name}\" value=\"{order}\">")?;
+    }
+    out.push_str("<button>Filter</button><a href=\"/\">Show all</a></form>");
     Ok(())
 }
 
-/// A row of a table: the class and the content of each cell.
-fn row<const N: usize>(out: &mut String, cells: [(&str, String); N]) -> std::fmt::Result {
-    out.push_str("<tr>");
-    for (class, cell) in cells {
-        match class {
-            "" => write!(out, "<td>{cell}")?,
-            class => write!(out, "<td class=\"{class}\">{cell}")?,
-        }
-    }
-    Ok(())
-}
-
-fn labels(out: &mut String, top: &Top) -> std::fmt::Result {
+fn labels(out: &mut String, top: &Top, view: &View) -> std::fmt::Result {
     let most = top.labels.iter().map(|it| it.bytes_per_s).fold(0.0, f64::max);
-    let columns = ["Label", "#Flows", "#Packets/s", "#Bytes/s", ""];
-    table(out, "id=\"labels\"", "Labels now", &columns)?;
+    let headings = [
+        ("Label", Some(Column::Label)),
+        ("#Flows", Some(Column::Flows)),
+        ("#Packets/s", Some(Column::Packets)),
+        ("#Bytes/s", Some(Column::Rate)),
+        ("", None),
+    ];
+    table::open(out, ("labels", "Labels now"), Some((view, Sorted::Labels)), &headings)?;
     for it in top.labels.iter().take(ROWS) {
-        let label = it.label.as_deref().map_or("(no label)".to_owned(), html);
+        let label = match &it.label {
+            Some(label) => link(&view.filtered(|filter| filter.label = Some(label.clone())), label),
+            None => "(no label)".to_owned(),
+        };
         let (packets, bytes) = (scaled(it.packets_per_s), scaled(it.bytes_per_s));
         let share = ("share", bar(it.bytes_per_s, most));
-        row(out, [("name", label), ("n", grouped(it.flows)), ("n", packets), ("n", bytes), share])?;
+        let flows = grouped(it.flows);
+        row(out, &[("name", label), ("n", flows), ("n", packets), ("n", bytes), share])?;
     }
-    out.push_str("</table></section>");
+    table::close(out);
     Ok(())
 }
 
-fn hosts(out: &mut String, top: &Top) -> std::fmt::Result {
+fn hosts(out: &mut String, top: &Top, view: &View) -> std::fmt::Result {
     let most = top.hosts.iter().map(|it| it.bytes_per_s).fold(0.0, f64::max);
-    let columns = ["Host", "#Flows", "#Bytes/s", "Most", ""];
-    table(out, "id=\"hosts\"", "Hosts now", &columns)?;
+    let headings = [
+        ("Host", Some(Column::Host)),
+        ("#Flows", Some(Column::Flows)),
+        ("#Bytes/s", Some(Column::Rate)),
+        ("Most", Some(Column::Label)),
+        ("", None),
+    ];
+    table::open(out, ("hosts", "Hosts now"), Some((view, Sorted::Hosts)), &headings)?;
     for it in top.hosts.iter().take(ROWS) {
+        let host = it.address.parse().ok();
+        let address = link(&view.filtered(|filter| filter.host = host), &it.address);
+        let name = it.name.as_deref().map_or(String::new(), |name| html(name) + " ");
         let label = it.label.as_deref().map_or("-".to_owned(), html);
-        let (address, bytes) = (html(&it.address), scaled(it.bytes_per_s));
         let share = ("share", bar(it.bytes_per_s, most));
-        row(out, [("name", address), ("n", grouped(it.flows)), ("n", bytes), ("", label), share])?;
+        let (flows, bytes) = (grouped(it.flows), scaled(it.bytes_per_s));
+        row(out, &[("name", name + &address), ("n", flows), ("n", bytes), ("", label), share])?;
     }
-    out.push_str("</table></section>");
+    table::close(out);
     Ok(())
 }
 
-/// A bar as SVG: a style attribute would need a policy that allows all inline styles.
-fn bar(value: f64, most: f64) -> String {
-    let width = if most > 0.0 { 100.0 * value / most } else { 0.0 };
-    format!(
-        "<svg viewBox=\"0 0 100 8\" preserveAspectRatio=\"none\" height=\"8\" \
-         aria-hidden=\"true\"><rect width=\"100\" height=\"8\" fill=\"var(--bar-ground)\"/><rect \
-         width=\"{width:.1}\" height=\"8\" fill=\"var(--bar)\"/></svg>"
-    )
-}
-
-fn flows(out: &mut String, flows: &[FlowRow]) -> std::fmt::Result {
-    let columns = [
-        "Label",
-        "#Confidence",
-        "By",
-        "Protocol",
-        "From",
-        "To",
-        "#Bytes/s",
-        "#Bytes",
-        "#Packets",
-        "#Age",
-        "Does",
+fn flows(out: &mut String, flows: &[FlowRow], view: &View) -> std::fmt::Result {
+    let is_measured = flows.iter().any(|flow| flow.measured.is_some());
+    let mut headings = vec![
+        ("Label", Some(Column::Label)),
+        ("#Confidence", Some(Column::Confidence)),
+        ("By", Some(Column::By)),
+        ("Protocol", Some(Column::Protocol)),
+        ("From", Some(Column::From)),
+        ("To", Some(Column::To)),
+        ("#Bytes/s", Some(Column::Rate)),
+        ("#Bytes", Some(Column::Bytes)),
+        ("#Packets", Some(Column::Packets)),
+        ("#Age", Some(Column::Age)),
+        ("Does", Some(Column::Does)),
     ];
-    table(out, "id=\"flows\" class=\"wide\"", "Flows of the highest rate", &columns)?;
-    for flow in flows.iter().take(2 * ROWS) {
+    if is_measured {
+        headings.push(("#Round trip, ms", Some(Column::Rtt)));
+        headings.push(("#Sent again", Some(Column::Retransmits)));
+    }
+    table::open(out, ("flows", "Flows"), Some((view, Sorted::Flows)), &headings)?;
+    for flow in flows {
         let class = if flow.label.is_some() { "name" } else { "name soft" };
-        let cells = [
-            (class, html(&flow.shown_labels())),
+        let mut cells = vec![
+            (class, link(&format!("/flow?flow={}", flow.flow_id), &flow.shown_labels())),
             ("n", flow.confidence.map_or(String::new(), |it| format!("{it:.2}"))),
             ("", html(flow.decided_by.as_deref().unwrap_or(""))),
             ("", html(&flow.transport)),
@@ -185,24 +227,77 @@ fn flows(out: &mut String, flows: &[FlowRow]) -> std::fmt::Result {
             ("n", duration(flow.age_s)),
             ("", html(flow.behaviour.as_deref().unwrap_or(""))),
         ];
-        row(out, cells)?;
+        if is_measured {
+            let measured = flow.measured.as_ref();
+            let rtt = measured.and_then(Measured::round_trip_us);
+            let again = measured.and_then(Measured::retransmits);
+            cells.push(("n", rtt.map_or(String::new(), |us| format!("{:.1}", us as f64 / 1e3))));
+            cells.push(("n", again.map_or(String::new(), grouped)));
+        }
+        row(out, &cells)?;
     }
-    out.push_str("</table>");
+    out.push_str("</table></div>");
     if flows.is_empty() {
-        out.push_str("<p>No flow is in the table now.</p>");
+        out.push_str("<p>No such flow is in the table now.</p>");
     }
     out.push_str("</section>");
     Ok(())
 }
 
+fn services(out: &mut String, top: &Top) -> std::fmt::Result {
+    if top.services.is_empty() {
+        return Ok(());
+    }
+    let headings = plain([
+        "Service",
+        "Server",
+        "#In flight",
+        "#New/s",
+        "#Bytes/s",
+        "#Handshake, ms",
+        "#99 %",
+        "#Response, ms",
+        "#99 %",
+        "#Weight",
+    ]);
+    table::open(out, ("services", "Services"), None, &headings)?;
+    let ms = |of: Option<Quantiles>| {
+        of.map_or([const { String::new() }; 2], |it| {
+            [it.p50, it.p99].map(|us| format!("{:.1}", us as f64 / 1e3))
+        })
+    };
+    for service in &top.services {
+        for it in service.shown() {
+            let [handshake, slow_handshake] = ms(it.handshake_us);
+            let [response, slow_response] = ms(it.response_us);
+            let cells = [
+                ("name", html(&service.name)),
+                ("name", html(&it.egress)),
+                ("n", grouped(it.flows_in_flight)),
+                ("n", it.flows_per_s.map_or(String::new(), |it| format!("{it:.1}"))),
+                ("n", it.bytes_per_s.map_or(String::new(), scaled)),
+                ("n", handshake),
+                ("n", slow_handshake),
+                ("n", response),
+                ("n", slow_response),
+                ("n", it.weight.map_or(String::new(), |it| format!("{it:.2}"))),
+            ];
+            row(out, &cells)?;
+        }
+    }
+    table::close(out);
+    Ok(())
+}
+
 fn devices(out: &mut String, top: &Top) -> std::fmt::Result {
-    table(out, "id=\"devices\"", "Devices", &["Device", "State", "#Series", "#Failures"])?;
+    let headings = plain(["Device", "State", "#Series", "#Failures"]);
+    table::open(out, ("devices", "Devices"), None, &headings)?;
     for it in &top.devices {
         let state = (if it.state == "up" { "good" } else { "bad" }, html(&it.state));
         let (series, failures) = (grouped(it.series), grouped(it.failures));
-        row(out, [("name", html(&it.named())), state, ("n", series), ("n", failures)])?;
+        row(out, &[("name", html(&it.named())), state, ("n", series), ("n", failures)])?;
     }
-    out.push_str("</table></section>");
+    table::close(out);
     Ok(())
 }
 
@@ -210,8 +305,8 @@ fn tasks(out: &mut String, top: &Top) -> std::fmt::Result {
     if top.tasks.is_empty() {
         return Ok(());
     }
-    let columns = ["Task", "Model", "#Series", "#Labels", "#Not asked", "#99 % within, ms"];
-    table(out, "id=\"tasks\"", "Tasks", &columns)?;
+    let headings = plain(["Task", "Model", "#Series", "#Labels", "#Not asked", "#99 % within, ms"]);
+    table::open(out, ("tasks", "Tasks"), None, &headings)?;
     for task in &top.tasks {
         let cells = [
             ("name", html(&task.task)),
@@ -221,19 +316,19 @@ fn tasks(out: &mut String, top: &Top) -> std::fmt::Result {
             ("n", grouped(task.not_asked + task.flows_not_asked)),
             ("n", format!("{:.2}", task.label_p99_ms)),
         ];
-        row(out, cells)?;
+        row(out, &cells)?;
     }
-    out.push_str("</table></section>");
+    table::close(out);
     Ok(())
 }
 
 fn losses(out: &mut String, top: &Top) -> std::fmt::Result {
-    out.push_str("<section id=\"losses\"><h2>Lost since the start</h2><table>");
+    table::open(out, ("losses", "Lost since the start"), None, &[])?;
     for (noun, count) in &top.losses.0 {
         let class = if *count > 0 { "n bad" } else { "n" };
-        row(out, [("", html(noun)), (class, grouped(*count))])?;
+        row(out, &[("", html(noun)), (class, grouped(*count))])?;
     }
-    out.push_str("</table></section>");
+    table::close(out);
     Ok(())
 }
 

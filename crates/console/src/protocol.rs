@@ -19,7 +19,8 @@ pub use measured::{
 };
 pub use policy::{PolicyChanged, PolicyShown, RuleRow};
 pub use scores::{ScoredBand, ScoredModel, ScoredTask};
-pub use services::{EgressRow, ServiceRow};
+pub use services::{EgressRow, Quantiles, ServiceRow};
+pub use wanted::{Column, FlowFilter, Order};
 
 mod client;
 mod explanation;
@@ -29,6 +30,7 @@ mod measured;
 mod policy;
 mod scores;
 mod services;
+mod wanted;
 
 /// Maximum number of flows in a reply.
 pub const FLOWS_MAX: usize = 1024;
@@ -54,13 +56,20 @@ pub enum Request {
     Threads {},
     /// The devices.
     Devices {},
-    /// The flows of the flow tables, the fastest first, then some that have ended.
+    /// The flows of the flow tables in this order, then some that have ended.
     Flows {
         /// Only flows with this label, in upper or lower case.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         label: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         host: Option<IpAddr>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        port: Option<u16>,
+        #[serde(default)]
+        sort: Column,
+        /// The lowest first, or Z.
+        #[serde(default)]
+        reverse: bool,
         #[serde(default = "top")]
         top: usize,
     },
@@ -457,7 +466,14 @@ mod tests {
         assert_eq!(request(r#"{"command":"status"}"#), Some(Request::Status {}));
         assert_eq!(
             request(r#"{"command":"flows","label":"TLS"}"#),
-            Some(Request::Flows { label: Some("TLS".to_owned()), host: None, top: 20 })
+            Some(Request::Flows {
+                label: Some("TLS".to_owned()),
+                host: None,
+                port: None,
+                sort: Column::Rate,
+                reverse: false,
+                top: 20
+            })
         );
         assert_eq!(
             request(r#"{"command":"hosts","top":5}"#),

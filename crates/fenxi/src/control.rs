@@ -21,6 +21,7 @@ mod ctl;
 mod drift;
 pub mod explain;
 mod exposition;
+mod flow_order;
 mod flow_rows;
 pub mod flow_tables;
 mod goals;
@@ -42,6 +43,7 @@ use std::time::{Duration, Instant};
 
 use analytics::Counters;
 use config::Config;
+use console::page::Orders;
 use cring::Counter as _;
 use dataplane::rules::RuleTotals;
 use flowmgr::TaskScores;
@@ -52,7 +54,8 @@ use crate::exit::Failure;
 use crate::label_names::LabelNames;
 use crate::metric::Value;
 use crate::protocol::{
-    Body, Code, Figure, FlowQuery, OfferedTask, Reply, Request, RuleRow, Status, Top,
+    Body, Code, Figure, FlowFilter, FlowQuery, OfferedTask, Order, Reply, Request, RuleRow, Status,
+    Top,
 };
 use crate::scores;
 use collector::{Collector, STALLED_AFTER, Watched};
@@ -61,7 +64,7 @@ use dataplane::state::{SharedState, TaskState};
 use dataplane::tasks::TaskNames;
 use drift::Drifts;
 use explain::Explainer;
-use flow_rows::Filter;
+use flow_order::Filter;
 use flow_tables::FlowTables;
 use goals::Goals;
 use health::Health;
@@ -300,12 +303,19 @@ impl Plane {
                 Reply::ok(Body::Offers(tasks.map(offered).collect()))
             }
             Request::Metrics {} => Reply::ok(Body::Metrics(self.metrics().await)),
-            Request::Top { rows } => Reply::ok(Body::Top(Box::new(self.top(rows).await))),
+            Request::Top { rows } => {
+                let top = self.top(&Filter::default(), Orders::default(), rows).await;
+                Reply::ok(Body::Top(Box::new(top)))
+            }
             Request::Explain { flow } => self.explain(&flow).await,
-            Request::Flows { label, host, top } => {
+            Request::Flows { label, host, port, sort, reverse, top } => {
+                let filter = match self.filter(&FlowFilter { label, host, port }) {
+                    Ok(filter) => filter,
+                    Err(why) => return Reply::refused(Code::NotFound, why),
+                };
+                let order = Order { by: sort, is_reversed: reverse };
                 let mut tables = self.tables.lock().await;
-                let filter = Filter { label, host, top };
-                flow_rows::reply(&mut tables, &self.facts.names, &filter).await
+                flow_rows::reply(&mut tables, &self.facts.names, &filter, order, top).await
             }
             Request::PolicyShow { counters: true, .. } => {
                 let mut reply = self.call(request).await;
@@ -343,8 +353,14 @@ impl Plane {
         self.tables.lock().await.picture().await.rules.clone()
     }
 
-    /// The live view, with at most `rows` flows and hosts.
-    pub async fn top(&self, rows: usize) -> Top {
+    /// # Errors
+    /// There is no such label.
+    fn filter(&self, wanted: &FlowFilter) -> Result<Filter, String> {
+        Filter::new(&self.facts.names, wanted)
+    }
+
+    /// The live view of flows that the filter takes, with at most `rows` flows and hosts.
+    async fn top(&self, filter: &Filter, orders: Orders, rows: usize) -> Top {
         let mut tables = self.tables.lock().await;
         // With a stalled worker this takes seconds, so it comes before the collector, which health
         // needs, is locked.
@@ -352,7 +368,7 @@ impl Plane {
         let collector = self.collected().await;
         let view = self.view(&collector, RuleTotals::default());
         let history = self.history.lock().await;
-        top::build(&view, &mut tables, &history, rows).await
+        top::build(&view, &mut tables, &history, (filter, orders, rows)).await
     }
 
     /// Why a flow has its label, or none.

@@ -11,6 +11,7 @@ mod hand_out;
 mod look;
 mod meaning;
 mod memory;
+mod rates;
 mod replayed;
 mod section;
 

@@ -21,7 +21,7 @@ mod reopen;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,7 +33,7 @@ use flowmgr::record::FlowName;
 use policy::Label;
 
 use crate::exit::Failure;
-use crate::protocol::{Reply, Request, Sums, Written};
+use crate::protocol::{Body, EgressRow, Reply, Request, ServiceRow, Sums, Written};
 
 #[cfg(test)]
 pub use connlabel::class_labels;
@@ -120,6 +120,15 @@ pub fn lost(sums: &Sums) -> impl Iterator<Item = (&'static str, u64)> {
     losses.filter_map(|(name, noun)| Some((noun, *sums.get(name)?)))
 }
 
+/// The weight of a server that is an address, or an address and port; the sum, if it has several.
+fn weight_of(row: &EgressRow, weights: &[(SocketAddr, f64)]) -> Option<f64> {
+    let is_it = |server: &SocketAddr| {
+        row.egress == server.ip().to_string() || row.egress == server.to_string()
+    };
+    let own = weights.iter().filter(|(server, _)| is_it(server));
+    own.map(|(_, weight)| *weight).reduce(|one, other| one + other)
+}
+
 /// The sinks of this run, for everybody off the data path.
 pub struct Sinks(Vec<(&'static dyn SinkKind, Started)>);
 
@@ -159,7 +168,22 @@ impl Sinks {
     }
 
     pub fn answer(&self, request: &Request) -> Option<Reply> {
-        self.running().find_map(|sink| sink.answer(request))
+        let mut reply = self.running().find_map(|sink| sink.answer(request))?;
+        if let Some(Body::Services(services)) = &mut reply.body {
+            let weights: Vec<_> = self.running().flat_map(|sink| sink.server_weights()).collect();
+            for row in services.iter_mut().flat_map(|service| &mut service.egresses) {
+                row.weight = weight_of(row, &weights);
+            }
+        }
+        Some(reply)
+    }
+
+    /// The services of the run, as `fenxi ctl services` has them.
+    pub fn services(&self) -> Vec<ServiceRow> {
+        match self.answer(&Request::Services { service: None }).and_then(|reply| reply.body) {
+            Some(Body::Services(services)) => services,
+            _ => Vec::new(),
+        }
     }
 
     /// A host's name, as `fenxi ctl hosts` has it.

@@ -95,8 +95,10 @@ pub fn write(out: &mut String, history: &[Point]) -> std::fmt::Result {
             grouped(rest)
         )?;
     }
-    if ranked.is_empty() {
-        out.push_str("<span>No flow got a label in this time.</span>");
+    match ranked.is_empty() {
+        true => out.push_str("<span>No flow got a label in this time.</span>"),
+        // Where a screen is narrow, the chart has no numbers.
+        false => write!(out, "<span>at most {} in {EVERY_S} s</span>", grouped(most))?,
     }
     out.push_str("</div>");
     Ok(())

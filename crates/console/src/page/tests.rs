@@ -1,8 +1,11 @@
 //! The page with hostile names, and without anything from elsewhere.
 
-use crate::protocol::{HostRate, LabelRate, Losses, Point, TaskRow};
+use crate::protocol::{
+    Code, EgressRow, HostRate, LabelRate, Losses, MeasuredRtt, MeasuredSide, Point, ServiceRow,
+    TaskRow,
+};
 
-use super::*;
+use super::{flow as flow_page, *};
 
 const HOSTILE: &str = "</td><script>alert(1)</script>\u{1b}[2J\" onload='x'";
 
@@ -39,12 +42,13 @@ fn top() -> Top {
         }],
         hosts: vec![HostRate {
             address: "10.0.0.5".to_owned(),
+            name: Some(HOSTILE.to_owned()),
             flows: 3,
             packets_per_s: 5.0,
             bytes_per_s: 7e3,
             label: Some(HOSTILE.to_owned()),
         }],
-        flows: Vec::new(),
+        flows: vec![flow()],
         devices: Vec::new(),
         losses: Losses(vec![("series".to_owned(), 12)]),
         history: vec![Point {
@@ -52,24 +56,81 @@ fn top() -> Top {
             packets_per_s: 1.0,
             labels: vec![(HOSTILE.to_owned(), 5), ("TLS".to_owned(), 2)],
         }],
+        services: vec![ServiceRow {
+            name: "web".to_owned(),
+            files: Vec::new(),
+            egresses: vec![EgressRow {
+                egress: "10.0.1.1:80".to_owned(),
+                flows_in_flight: 7,
+                flows_per_s: Some(2.5),
+                handshake_us: Some(Quantiles { p50: 1200, p99: 98_700 }),
+                weight: Some(0.25),
+                ..EgressRow::default()
+            }],
+        }],
+    }
+}
+
+fn flow() -> FlowRow {
+    let rtt = MeasuredRtt { samples: 1, min: 1, smoothed: 12_300, max: 1 };
+    let fwd = MeasuredSide { rtt_us: Some(rtt), retransmits: Some(4), ..MeasuredSide::default() };
+    FlowRow {
+        flow_id: 177,
+        src: "10.0.0.5:4000".to_owned(),
+        dst: "192.0.2.4:443".to_owned(),
+        proto: 6,
+        transport: "TCP".to_owned(),
+        host: None,
+        label: Some(HOSTILE.to_owned()),
+        confidence: Some(0.97),
+        decided_by: Some("model".to_owned()),
+        depth: None,
+        no_label: None,
+        labels: Vec::new(),
+        behaviour: None,
+        measured: Some(Measured { fwd, ..Measured::default() }),
+        packets: 3,
+        bytes: 300,
+        packets_per_s: 1.0,
+        bytes_per_s: 100.0,
+        age_s: 4.0,
+        idle_s: 0.0,
+        end_reason: None,
     }
 }
 
 #[test]
 fn names_are_text_wherever_they_stand() {
-    let page = page(&top());
+    let view = View::parse("label=%3C/td%3E%3Cscript%3Ealert(1)%3C/script%3E%22&host=%3Cscript%3E");
+    let page = page(&top(), &view);
     assert_eq!(page.matches("<script>").count(), 1, "ours alone");
     assert!(!page.contains("alert(1)</script>"));
     assert!(!page.contains('\u{1b}'));
     assert!(!page.contains("onload='x'"));
     let shown = page.matches("&lt;script&gt;alert(1)").count();
-    assert_eq!(shown, 8, "model, problem, label, host, chart and its legend, a task and its model");
+    // The model, a problem, a label, the host's name and label, the chart and its legend, a task
+    // and its model, a flow, and the filter.
+    assert_eq!(shown, 11);
+    let refused = flow_page(&Reply::refused(Code::NotFound, HOSTILE));
+    assert!(refused.contains("&lt;script&gt;") && !refused.contains("<script>"), "{refused}");
 }
 
 #[test]
 fn the_figures_need_no_script_and_nothing_from_elsewhere() {
-    let page = page(&top());
-    for part in ["12.3 kpps", "4.50 MB/s", "10,000", "10.0.0.5", "TLS: 2", "0.47 ms"] {
+    let page = page(&top(), &View::default());
+    for part in [
+        "12.3 kpps",
+        "4.50 MB/s",
+        "10,000",
+        "10.0.0.5",
+        "TLS: 2",
+        "0.47 ms",
+        "<a href=\"/flow?flow=177\">",
+        ">12.3<td class=\"n\">4",
+        ">2.5<",
+        ">1.2<td class=\"n\">98.7<",
+        ">0.25",
+    ] {
         assert!(page.contains(part), "{part}");
     }
     for elsewhere in ["http://", "https://", "src=", "@import", "url("] {
@@ -78,4 +139,19 @@ fn the_figures_need_no_script_and_nothing_from_elsewhere() {
     // The policy allows no style attributes.
     assert!(!page.contains(" style="));
     assert!(page.contains(STYLE) && page.contains(SCRIPT));
+}
+
+#[test]
+fn headings_sort_and_keep_the_filter_and_cells_filter() {
+    let page = page(&top(), &View::parse("port=443&flows=bytes&hosts=-flows"));
+    for part in [
+        "aria-sort=\"descending\"><a href=\"/?port=443&amp;hosts=-flows&amp;flows=-bytes\">Bytes<",
+        "aria-sort=\"ascending\"><a href=\"/?port=443&amp;hosts=flows&amp;flows=bytes\">Flows<",
+        "<th scope=\"col\"><a href=\"/?port=443&amp;hosts=-flows&amp;flows=label\">Label<",
+        "<a href=\"/?host=10.0.0.5&amp;port=443&amp;hosts=-flows&amp;flows=bytes\">10.0.0.5<",
+        "<input type=\"hidden\" name=\"flows\" value=\"bytes\">",
+        "<input name=\"port\" value=\"443\">",
+    ] {
+        assert!(page.contains(part), "{part} is not in {page}");
+    }
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{DeviceRow, Measured};
+use super::{DeviceRow, Measured, ServiceRow};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FlowRow {
@@ -129,6 +129,8 @@ pub struct Top {
     pub rules: Option<RuleSums>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<TaskRow>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServiceRow>,
 }
 
 /// The rules in force, and what became of them since the start.
@@ -164,6 +166,9 @@ pub struct LabelRate {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HostRate {
     pub address: String,
+    /// Its name; `None`: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     pub flows: u64,
     pub packets_per_s: f64,
     pub bytes_per_s: f64,

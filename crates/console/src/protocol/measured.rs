@@ -89,6 +89,13 @@ impl Measured {
         by_numbers.or(of(self.fwd.spin_us)).or(of(self.rev.spin_us))
     }
 
+    /// Segments sent again, in both directions.
+    pub fn retransmits(&self) -> Option<u64> {
+        let of = |side: &MeasuredSide| side.retransmits.map(u64::from);
+        let both = of(&self.fwd).into_iter().chain(of(&self.rev));
+        both.reduce(|one, other| one + other)
+    }
+
     /// In one line, for people.
     pub fn text(&self) -> String {
         let time = |us: u32| milliseconds(us.into());

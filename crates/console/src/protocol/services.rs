@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A service, all flow workers together.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServiceRow {
     pub name: String,
     /// The files of its memory; none where a socket hands it out.
@@ -13,8 +13,20 @@ pub struct ServiceRow {
     pub egresses: Vec<EgressRow>,
 }
 
+/// Servers of a service in a table.
+const SHOWN: usize = 16;
+
+impl ServiceRow {
+    /// For tables: the busiest egresses, and all others together.
+    pub fn shown(&self) -> impl Iterator<Item = &EgressRow> {
+        let is_others = |row: &&EgressRow| row.egress == EgressRow::OTHERS;
+        let own = self.egresses.iter().filter(move |row| !is_others(row));
+        own.take(SHOWN).chain(self.egresses.iter().filter(is_others))
+    }
+}
+
 /// A server of a service, or all others together.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct EgressRow {
     /// Address, address and port, or `others`.
     pub egress: String,
@@ -31,9 +43,33 @@ pub struct EgressRow {
     /// Of flows sampled lately: the median time to completion, and what nine in ten stay below.
     pub completion_p50_us: Option<u64>,
     pub completion_p90_us: Option<u64>,
+    /// Over the last second; absent until two seconds have been counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows_per_s: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_s: Option<f64>,
+    /// Of flows sampled lately, with `measure.flows`: SYN to SYN-ACK.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handshake_us: Option<Quantiles>,
+    /// The same, of the first request to the first response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_us: Option<Quantiles>,
+    /// Its weight in the map of `[weights.NAME]`; `None`: it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f64>,
+}
+
+/// What half of the samples stay below, and 99 in 100; at most 128 samples per flow worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quantiles {
+    pub p50: u64,
+    pub p99: u64,
 }
 
 impl EgressRow {
+    /// The name of all others together.
+    pub const OTHERS: &str = "others";
+
     /// The sums with the names that they have in shared memory.
     pub fn values_mut(&mut self) -> [(&'static str, &mut u64); 10] {
         [

@@ -1,6 +1,8 @@
 //! One moment of a run as lines of a given width.
 
-use crate::protocol::{FlowRow, RuleSums, TaskRow, Top};
+mod services;
+
+use crate::protocol::{FlowRow, Measured, RuleSums, TaskRow, Top};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
@@ -25,6 +27,8 @@ pub enum Pane {
     Flows,
     /// Devices and losses.
     Health,
+    /// Services and their servers.
+    Services,
 }
 
 /// Order of the flows.
@@ -97,7 +101,7 @@ const fn column(
 }
 
 /// The columns between the label and the two ends, in order.
-const COLUMNS: [Column; 8] = [
+const COLUMNS: [Column; 10] = [
     column("CONF", 4, true, |flow| flow.confidence.map_or(String::new(), |it| format!("{it:.2}"))),
     column("BY", 5, false, |flow| flow.decided_by.clone().unwrap_or_default()),
     column("L4", 3, false, |flow| flow.transport.clone()),
@@ -105,6 +109,14 @@ const COLUMNS: [Column; 8] = [
     column("B/S", 6, true, |flow| short(flow.bytes_per_s)),
     column("BYTES", 6, true, |flow| short(flow.bytes as f64)),
     column("AGE", 6, true, |flow| duration(flow.age_s)),
+    column("RTT ms", 6, true, |flow| {
+        let us = flow.measured.as_ref().and_then(Measured::round_trip_us);
+        us.map_or(String::new(), |us| format!("{:.1}", us as f64 / 1e3))
+    }),
+    column("AGAIN", 5, true, |flow| {
+        let again = flow.measured.as_ref().and_then(Measured::retransmits);
+        again.map_or(String::new(), |count| short(count as f64))
+    }),
     column("DOES", 11, false, |flow| flow.behaviour.clone().unwrap_or_default()),
 ];
 
@@ -131,10 +143,13 @@ impl Screen {
             Pane::Hosts => lines.extend(self.scroll(hosts(top, width), left)),
             Pane::Flows => lines.extend(self.scroll(self.flows(top, width), left)),
             Pane::Health => lines.extend(self.scroll(health(top, width), left)),
+            Pane::Services => {
+                lines.extend(self.scroll(services::lines(&top.services, width), left));
+            }
         }
         lines.truncate(height - 1);
         lines.resize(height - 1, Line::default());
-        lines.push(self.keys(width));
+        lines.push(self.keys(top, width));
         lines
     }
 
@@ -273,7 +288,7 @@ impl Screen {
             SortBy::Bytes => rows.sort_by_key(|row| std::cmp::Reverse(row.bytes)),
             SortBy::Age => rows.sort_by(|a, b| a.age_s.total_cmp(&b.age_s)),
         }
-        let columns = self.columns(width);
+        let columns = self.columns(top, width);
         let fixed: usize = columns.iter().map(|column| column.width + 1).sum();
         // What is left belongs to the two ends.
         let ends = width.saturating_sub(LABEL_COLUMNS + fixed + 2);
@@ -308,24 +323,32 @@ impl Screen {
         lines
     }
 
-    /// A narrow screen has the more important columns only.
-    fn columns(&self, width: usize) -> Vec<&'static Column> {
+    /// A narrow screen has the more important columns only. Where flows are measured, the round
+    /// trip is one of them.
+    fn columns(&self, top: &Top, width: usize) -> Vec<&'static Column> {
         let is_narrow = width < COLUMNS_ALL;
+        let is_measured = top.flows.iter().any(|flow| flow.measured.is_some());
         let by_bytes = self.sort == SortBy::Bytes;
         let is_shown = |column: &&Column| match column.title {
             "BY" | "PKT/S" => !is_narrow,
             "B/S" => !is_narrow || !by_bytes,
             "BYTES" => !is_narrow || by_bytes,
+            "CONF" => !is_narrow || !is_measured,
+            "RTT ms" => is_measured,
+            "AGAIN" => is_measured && !is_narrow,
             _ => true,
         };
         COLUMNS.iter().filter(is_shown).collect()
     }
 
-    fn keys(&self, width: usize) -> Line<'static> {
+    fn keys(&self, top: &Top, width: usize) -> Line<'static> {
         let pause = if self.is_paused { "p go on" } else { "p pause" };
-        let keys = format!(
-            "1 overview 2 labels 3 hosts 4 flows 5 health  ↑↓ scroll s sort {pause} q quit"
-        );
+        let scroll = match top.services.is_empty() {
+            true => " ↑↓ scroll",
+            false => "6 services ↑↓",
+        };
+        let keys =
+            format!("1 overview 2 labels 3 hosts 4 flows 5 health {scroll} s sort {pause} q quit");
         styled(left(&keys, width), HEAD)
     }
 }
@@ -406,7 +429,7 @@ fn hosts(top: &Top, width: usize) -> Vec<Line<'static>> {
     lines.extend(top.hosts.iter().map(|host| {
         row(
             [
-                &host.address,
+                host.name.as_deref().unwrap_or(&host.address),
                 &short(host.flows as f64),
                 &short(host.bytes_per_s),
                 host.label.as_deref().unwrap_or("-"),

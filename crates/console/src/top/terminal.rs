@@ -159,13 +159,14 @@ fn press(screen: &mut Screen, key: KeyEvent) -> bool {
         KeyCode::PageUp => screen.scrolled = screen.scrolled.saturating_sub(page),
         KeyCode::PageDown => screen.scrolled = (screen.scrolled + page).min(ROWS),
         KeyCode::Home => screen.scrolled = 0,
-        KeyCode::Char(digit @ '1'..='5') => {
+        KeyCode::Char(digit @ '1'..='6') => {
             screen.pane = match digit {
                 '1' => Pane::Overview,
                 '2' => Pane::Labels,
                 '3' => Pane::Hosts,
                 '4' => Pane::Flows,
-                _ => Pane::Health,
+                '5' => Pane::Health,
+                _ => Pane::Services,
             };
             screen.scrolled = 0;
         }

@@ -3,7 +3,10 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+
+use crate::protocol::Column;
 
 #[derive(Debug, Args)]
 pub struct CtlArgs {
@@ -53,6 +56,15 @@ pub enum CtlCommand {
         /// Show only flows of this host
         #[arg(long, value_name = "ADDRESS")]
         host: Option<IpAddr>,
+        /// Show only flows with this port at either end
+        #[arg(long)]
+        port: Option<u16>,
+        /// Sort by this column: numbers from the highest, all else from A
+        #[arg(short, long, value_name = "COLUMN", default_value = "rate", value_parser = column())]
+        sort: Column,
+        /// Sort from the lowest number, or from Z
+        #[arg(short, long)]
+        reverse: bool,
         /// Show at most this many flows
         #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
         top: usize,
@@ -187,6 +199,15 @@ pub enum CtlModelCommand {
         #[arg(long, value_name = "NAME")]
         task: Option<String>,
     },
+}
+
+/// A column of flows by its name.
+fn column() -> impl TypedValueParser<Value = Column> {
+    let names = Column::OF_FLOWS.map(|(name, _)| name);
+    PossibleValuesParser::new(names).map(|text| {
+        let mut columns = Column::OF_FLOWS.into_iter();
+        columns.find(|(name, _)| *name == text).map_or(Column::Rate, |(_, column)| column)
+    })
 }
 
 /// Seconds, from 1 to a day: `300`, `300s`, `5m` or `1h`.

@@ -18,8 +18,8 @@ use crate::cli::{CtlArgs, CtlCommand, CtlModelCommand, TopArgs};
 use crate::exit::{Failure, print};
 use crate::figures::{counted, duration, grouped, scaled};
 use crate::protocol::{
-    AskError, Body, Client, Code, DeviceRow, Difference, EgressRow, FlowRow, HostRow, Measured,
-    OfferedTask, Reloaded, Request, ServiceRow, ThreadRow, milliseconds,
+    AskError, Body, Client, Code, DeviceRow, Difference, FlowRow, HostRow, Measured, OfferedTask,
+    Reloaded, Request, ServiceRow, ThreadRow, milliseconds,
 };
 use config::Sources;
 
@@ -28,9 +28,6 @@ const REPLY_WITHIN: Duration = Duration::from_secs(150);
 
 /// How long a reply may take: a picture of a large table takes a few seconds.
 const SCREEN_WITHIN: Duration = Duration::from_secs(10);
-
-/// Servers of a service in a table; `--json` has all.
-const EGRESSES_SHOWN: usize = 16;
 
 /// Size of the screen that `--once` prints, where the environment does not say it.
 const COLUMNS: usize = 80;
@@ -72,9 +69,14 @@ fn request(command: &CtlCommand) -> Result<Request, Failure> {
         CtlCommand::Threads => Request::Threads {},
         CtlCommand::Devices => Request::Devices {},
         CtlCommand::Metrics => Request::Metrics {},
-        CtlCommand::Flows { label, host, top } => {
-            Request::Flows { label: label.clone(), host: *host, top: *top }
-        }
+        CtlCommand::Flows { label, host, port, sort, reverse, top } => Request::Flows {
+            label: label.clone(),
+            host: *host,
+            port: *port,
+            sort: *sort,
+            reverse: *reverse,
+            top: *top,
+        },
         CtlCommand::Explain { flow } => Request::Explain { flow: flow.join(" ") },
         CtlCommand::Hosts { label, top } => Request::Hosts { label: label.clone(), top: *top },
         CtlCommand::Services { service } => Request::Services { service: service.clone() },
@@ -264,11 +266,8 @@ fn thread_row(thread: &ThreadRow, all: &[ThreadRow]) -> Vec<String> {
 
 /// The busiest egresses of a service, and all others.
 fn service_rows(service: &ServiceRow) -> impl Iterator<Item = Vec<String>> {
-    let is_others = |row: &&EgressRow| row.egress == "others";
-    let own = service.egresses.iter().filter(move |row| !is_others(row));
-    let others = service.egresses.iter().filter(is_others);
     let time = |us: Option<u64>| or_dash(&us.map(|us| format!("{:.1} ms", us as f64 / 1e3)));
-    own.take(EGRESSES_SHOWN).chain(others).map(move |row| {
+    service.shown().map(move |row| {
         vec![
             service.name.clone(),
             row.egress.clone(),

@@ -6,53 +6,32 @@ use dataplane::tasks::TaskNames;
 use flowmgr::record::{Decision, FlowName};
 use flowmgr::{Counts, OtherLabel, Standing};
 
-use super::flow_tables::{FlowTables, LiveFlow, Picture, Rate, totals};
+use super::flow_order::{self, Filter};
+use super::flow_tables::{FlowTables, LiveFlow, totals};
 use crate::measured::measured;
-use crate::protocol::{Body, Code, FLOWS_MAX, FlowRow, Reply, TaskLabel};
+use crate::protocol::{Body, FLOWS_MAX, FlowRow, Order, Reply, TaskLabel};
 use crate::sinks::records::behaviour_name;
 use crate::sinks::{Known, Recent};
 
-pub struct Filter {
-    /// Only this label, in upper or lower case.
-    pub label: Option<String>,
-    pub host: Option<IpAddr>,
-    /// Maximum number of flows.
-    pub top: usize,
-}
-
 /// The answer to [`crate::protocol::Request::Flows`].
-pub async fn reply(tables: &mut FlowTables, names: &[TaskNames], filter: &Filter) -> Reply {
-    let wanted = filter.label.as_deref().map(|label| classes_of(names, label));
-    let wanted = match wanted.transpose() {
-        Err(why) => return Reply::refused(Code::NotFound, why),
-        Ok(classes) => classes,
-    };
-    // A label of any task.
-    let is_wanted = |class: &dyn Fn(usize) -> Option<u16>| {
-        let mut wanted = wanted.iter().flatten();
-        wanted.any(|&(task, wanted)| class(task) == Some(wanted))
-    };
+pub async fn reply(
+    tables: &mut FlowTables,
+    names: &[TaskNames],
+    filter: &Filter,
+    order: Order,
+    top: usize,
+) -> Reply {
     tables.picture().await;
-    let picture = tables.picture().await;
-    let mut flows: Vec<&LiveFlow> = picture
-        .flows
-        .iter()
-        .filter(|flow| wanted.is_none() || is_wanted(&|task| flow.class_of(task)))
-        .filter(|flow| filter.host.is_none() || flow.host == filter.host)
-        .collect();
-    flows.sort_unstable_by(|a, b| in_order(a, b));
-    let top = filter.top.min(FLOWS_MAX);
-    flows.truncate(top);
-    let flows: Vec<LiveFlow> = flows.into_iter().copied().collect();
-    let recent = tables.recent.lock();
-    let live = flows.iter();
-    let mut rows: Vec<FlowRow> = live.map(|flow| live_row(flow, &recent, names)).collect();
+    let recent = tables.recent.clone();
+    let recent = recent.lock();
+    let top = top.min(FLOWS_MAX);
+    let flows = tables.last_picture().flows.iter().filter(|flow| filter.takes(flow));
+    let mut rows = rows(flows, order, (&*recent, names), top);
     let host = |flow: &FlowName| tables.host(flow.source.0, flow.destination.0);
     let mut ended: Vec<(&Known, Option<IpAddr>)> = recent
         .ended()
         .map(|known| (known, host(&known.flow)))
-        .filter(|(known, _)| wanted.is_none() || is_wanted(&|task| known.class_of(task)))
-        .filter(|(_, host)| filter.host.is_none() || *host == filter.host)
+        .filter(|(known, host)| filter.takes_known(known, *host))
         .collect();
     ended.sort_by_key(|(known, _)| std::cmp::Reverse(totals(&known.counts)[1]));
     let left = top - rows.len();
@@ -61,52 +40,15 @@ pub async fn reply(tables: &mut FlowTables, names: &[TaskNames], filter: &Filter
     Reply::ok(Body::Flows(rows))
 }
 
-pub fn highest(
-    picture: &Picture,
-    recent: &Recent,
-    names: &[TaskNames],
+/// The first `top` of these flows in this order.
+pub fn rows<'a>(
+    flows: impl Iterator<Item = &'a LiveFlow>,
+    order: Order,
+    (recent, names): (&Recent, &'a [TaskNames]),
     top: usize,
 ) -> Vec<FlowRow> {
-    let mut flows: Vec<&LiveFlow> = picture.flows.iter().collect();
-    if flows.len() > top && top > 0 {
-        flows.select_nth_unstable_by(top - 1, |a, b| in_order(a, b));
-    }
-    flows.truncate(top);
-    flows.sort_unstable_by(|a, b| in_order(a, b));
-    let rows = flows.into_iter();
-    rows.map(|flow| live_row(flow, recent, names)).collect()
-}
-
-/// Highest rate first, then most bytes, then oldest.
-fn in_order(a: &LiveFlow, b: &LiveFlow) -> std::cmp::Ordering {
-    let bytes = |flow: &LiveFlow| totals(&flow.look.counts)[1];
-    Rate::order(&a.rate, &b.rate)
-        .then(bytes(b).cmp(&bytes(a)))
-        .then(a.look.flow.flow_id.cmp(&b.look.flow.flow_id))
-}
-
-/// Classes with this label in any case, each with the index of its task. An exact match comes
-/// first.
-fn classes_of(names: &[TaskNames], label: &str) -> Result<Vec<(usize, u16)>, String> {
-    let of_all = |is_it: &dyn Fn(&str) -> bool| {
-        let tasks = names.iter().enumerate();
-        let found = tasks.filter_map(|(task, names)| {
-            let class = names.classes.iter().position(|class| is_it(class))?;
-            Some((task, class as u16))
-        });
-        found.collect::<Vec<_>>()
-    };
-    let exact = of_all(&|class| class == label);
-    let found = match exact.is_empty() {
-        true => of_all(&|class| class.to_lowercase() == label.to_lowercase()),
-        false => exact,
-    };
-    if !found.is_empty() {
-        return Ok(found);
-    }
-    let labels: Vec<String> = names.iter().map(|task| task.classes.join(", ")).collect();
-    let labels = labels.join("; ");
-    Err(format!("no label \"{label}\"; there are {labels}"))
+    let first = flow_order::first(flows, order, (recent, names), top).into_iter();
+    first.map(|flow| live_row(flow, recent, names)).collect()
 }
 
 pub fn live_row(flow: &LiveFlow, recent: &Recent, names: &[TaskNames]) -> FlowRow {

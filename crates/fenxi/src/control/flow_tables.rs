@@ -127,6 +127,11 @@ impl FlowTables {
         &self.picture
     }
 
+    /// The latest picture, however old.
+    pub fn last_picture(&self) -> &Picture {
+        &self.picture
+    }
+
     async fn take(&mut self) {
         let rules_before = std::mem::take(&mut self.picture.rules);
         let is_stale = |at: Instant| at.elapsed() > STALE_AFTER;
@@ -288,6 +293,14 @@ pub fn totals(counts: &Counts) -> [u64; 2] {
 }
 
 impl Picture {
+    /// These flows only, of those that the picture keeps, with their sums.
+    pub fn only(&self, is_wanted: impl Fn(&LiveFlow) -> bool) -> Picture {
+        let mut picture = Picture { at_us: self.at_us, ..Picture::default() };
+        let flows = self.flows.iter().filter(|flow| is_wanted(flow));
+        flows.for_each(|flow| picture.add(*flow));
+        picture
+    }
+
     fn add(&mut self, flow: LiveFlow) {
         let class = flow.class();
         count(&mut self.all, flow.rate);

@@ -1,8 +1,9 @@
-//! HTTP/1.1 for those who look: `/` for people, `/metrics`, `/livez`, `/readyz` for programs.
+//! HTTP/1.1 for those who look: `/` and `/flow` for people, `/metrics`, `/livez`, `/readyz` for
+//! programs.
 //! Nothing here changes anything.
 //!
-//! On loopback `/`, which shows addresses, answers to loopback names only: otherwise a page from
-//! elsewhere whose name was made to point here (DNS rebinding) could read it.
+//! On loopback the pages, which show addresses, answer to loopback names only: otherwise a page
+//! from elsewhere whose name was made to point here (DNS rebinding) could read them.
 //!
 //! Each connection serves one request and has a few seconds for all of it. There is a bounded
 //! number at a time, and when there is no room, one that is slow makes room for one that comes
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use console::page;
+use console::page::{self, View, decoded};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
@@ -37,10 +38,11 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
+use super::flow_order::Filter;
 use super::room::{Peer, Place, Room, Stage};
 use super::sockets::HttpSocket;
 use super::{Plane, exposition, health};
-use crate::protocol::CheckRow;
+use crate::protocol::{CheckRow, FlowFilter};
 use crate::unix_socket::UnixSocket;
 
 const CONNECTIONS: usize = 64;
@@ -176,12 +178,12 @@ async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S, status: StatusCode) {
 
 async fn answer(request: &Request<Incoming>, plane: &Plane, is_local: bool) -> Answer {
     let path = request.uri().path();
-    if path == "/" && is_local && !is_loopback_name(request) {
+    if matches!(path, "/" | "/flow") && is_local && !is_loopback_name(request) {
         let page =
             "the page answers to localhost, 127.0.0.1 and [::1] only; see control.http_exposed\n";
         return text(StatusCode::MISDIRECTED_REQUEST, page.to_owned());
     }
-    if !matches!(path, "/" | "/metrics" | "/livez" | "/readyz") {
+    if !matches!(path, "/" | "/flow" | "/metrics" | "/livez" | "/readyz") {
         let page = "not found; try /, /metrics, /livez or /readyz\n";
         return text(StatusCode::NOT_FOUND, page.to_owned());
     }
@@ -191,9 +193,26 @@ async fn answer(request: &Request<Incoming>, plane: &Plane, is_local: bool) -> A
         answer.headers_mut().insert(ALLOW, allowed);
         return answer;
     }
-    let is_verbose = request.uri().query().is_some_and(asks_for_reasons);
+    let query = request.uri().query().unwrap_or_default();
+    let is_verbose = asks_for_reasons(query);
     match path {
-        "/" => for_people(page::page(&plane.top(PAGE_ROWS).await)),
+        "/" => {
+            let mut view = View::parse(query);
+            let filter = plane.filter(&view.filter).unwrap_or_else(|why| {
+                view.filter = FlowFilter::default();
+                view.refuse(why);
+                Filter::default()
+            });
+            let top = plane.top(&filter, view.orders, PAGE_ROWS).await;
+            for_people(StatusCode::OK, page::page(&top, &view))
+        }
+        "/flow" => {
+            let flow = query.split('&').find_map(|part| part.strip_prefix("flow="));
+            let reply = plane.explain(&decoded(flow.unwrap_or_default())).await;
+            let status = StatusCode::from_u16(reply.code);
+            let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            for_people(status, page::flow(&reply))
+        }
         "/metrics" => {
             let page = plane.metrics().await;
             typed(StatusCode::OK, exposition::CONTENT_TYPE, page)
@@ -213,18 +232,18 @@ fn is_loopback_name(request: &Request<Incoming>) -> bool {
 }
 
 /// The page, with a policy that allows its own style and script, and nothing else from anywhere.
-fn for_people(html: String) -> Answer {
+fn for_people(status: StatusCode, html: String) -> Answer {
     let digest = |text: &str| {
         let digest = sha2::Sha256::digest(text.as_bytes());
         format!("'sha256-{}'", STANDARD.encode(digest))
     };
     let policy = format!(
         "default-src 'none'; style-src {}; script-src {}; connect-src 'self'; img-src data:; \
-         base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+         base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
         digest(page::STYLE),
         digest(page::SCRIPT)
     );
-    let mut answer = typed(StatusCode::OK, "text/html; charset=utf-8", html);
+    let mut answer = typed(status, "text/html; charset=utf-8", html);
     let headers = answer.headers_mut();
     if let Ok(policy) = HeaderValue::from_str(&policy) {
         headers.insert(CONTENT_SECURITY_POLICY, policy);

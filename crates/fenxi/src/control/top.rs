@@ -3,12 +3,17 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
+use console::page::Orders;
+
 use super::collector::Collector;
+use super::flow_order::{Filter, Key};
 use super::flow_rows;
 use super::flow_tables::{FlowTables, Picture, Rate, Sum};
 use super::view::View;
 use super::{Facts, overview, rows};
-use crate::protocol::{CheckRow, FLOWS_MAX, HostRate, LabelRate, Losses, Overview, Point, Top};
+use crate::protocol::{
+    CheckRow, Column, FLOWS_MAX, HostRate, LabelRate, Losses, Order, Overview, Point, Top,
+};
 use crate::sinks::{self, Sinks};
 
 /// Points of the history, and the seconds between two of them: ten minutes.
@@ -71,19 +76,24 @@ fn labelled(collector: &Collector) -> Vec<u64> {
     sums
 }
 
-/// The live view, with at most `most` flows and hosts.
+/// The live view of flows that the filter takes, with at most `most` flows and hosts.
 pub async fn build(
     view: &View<'_>,
     tables: &mut FlowTables,
     history: &History,
-    most: usize,
+    (filter, orders, most): (&Filter, Orders, usize),
 ) -> Top {
     let names = &view.facts.names;
     let (most, classes) = (most.min(FLOWS_MAX), &names[0].classes);
     let overview = overview::build(view);
     let recent = tables.recent.clone();
     let picture = tables.picture().await;
-    let given = labelled(view.collector);
+    let recent = recent.lock();
+    let chosen = (!filter.takes_all()).then(|| picture.only(|flow| filter.takes(flow)));
+    // Flows since the start are not filtered.
+    let given = if chosen.is_none() { labelled(view.collector) } else { Vec::new() };
+    let picture = chosen.as_ref().unwrap_or(picture);
+    let sinks = &view.collector.run_sinks;
     Top {
         state: view.health.state.name().to_owned(),
         version: view.facts.version.to_owned(),
@@ -96,14 +106,15 @@ pub async fn build(
         flows_max: overview.flows_max,
         label_p50_ms: overview.label_p50_ms,
         label_p99_ms: overview.label_p99_ms,
-        labels: labels(picture, classes, &given),
-        hosts: hosts(picture, &view.collector.run_sinks, classes, most),
-        flows: flow_rows::highest(picture, &recent.lock(), names, most),
+        labels: labels(picture, classes, &given, orders.labels),
+        hosts: hosts(picture, sinks, classes, (orders.hosts, most)),
+        flows: flow_rows::rows(picture.flows.iter(), orders.flows, (&*recent, &names[..]), most),
         devices: rows::devices(view.collector, names),
         losses: losses(&overview),
         history: history.points.iter().cloned().collect(),
         rules: overview.rules,
         tasks: overview.tasks,
+        services: sinks.services(),
     }
 }
 
@@ -112,8 +123,8 @@ fn problems(checks: &[CheckRow]) -> Vec<String> {
     failed.map(|check| format!("{}: {}", check.name, check.reason)).collect()
 }
 
-/// Labels with flows in the tables or since the start, by rate and then by name.
-fn labels(picture: &Picture, classes: &[String], given: &[u64]) -> Vec<LabelRate> {
+/// Labels with flows in the tables or since the start.
+fn labels(picture: &Picture, classes: &[String], given: &[u64], order: Order) -> Vec<LabelRate> {
     let mut rates: Vec<(Rate, LabelRate)> = Vec::new();
     let known = (0..classes.len() as u16).map(Some).chain([None]);
     for class in known {
@@ -135,20 +146,57 @@ fn labels(picture: &Picture, classes: &[String], given: &[u64]) -> Vec<LabelRate
     rates.sort_by(|(a, x), (b, y)| {
         Rate::order(a, b).then((y.flows, y.labelled).cmp(&(x.flows, x.labelled)))
     });
-    rates.into_iter().map(|(_, rate)| rate).collect()
+    let mut rates: Vec<LabelRate> = rates.into_iter().map(|(_, rate)| rate).collect();
+    rates.sort_by(|a, b| order.compare(&label_key(a, order.by), &label_key(b, order.by)));
+    rates
 }
 
-/// The hosts with the highest rates, with their labels if the model labels hosts, else with the
+fn label_key(rate: &LabelRate, column: Column) -> Option<Key<'_>> {
+    match column {
+        Column::Label => rate.label.as_deref().map(Key::Name),
+        Column::Flows => Some(Key::Number(rate.flows as f64)),
+        Column::Packets => Some(Key::Number(rate.packets_per_s)),
+        _ => Some(Key::Number(rate.bytes_per_s)),
+    }
+}
+
+/// The first `most` hosts in this order, with their labels if the model labels hosts, else with the
 /// label of their fastest flow.
-fn hosts(picture: &Picture, sinks: &Sinks, classes: &[String], most: usize) -> Vec<HostRate> {
+fn hosts(
+    picture: &Picture,
+    sinks: &Sinks,
+    classes: &[String],
+    (order, most): (Order, usize),
+) -> Vec<HostRate> {
+    type Host<'a> = (&'a IpAddr, &'a (Sum, Rate, Option<u16>));
+    let label = |(address, (_, _, class)): Host<'_>| {
+        sinks.host_name(*address).or_else(|| classes.get(usize::from((*class)?)).cloned())
+    };
     let mut hosts: Vec<_> = picture.hosts.iter().collect();
     hosts.sort_by(|(x, (a, ..)), (y, (b, ..))| Rate::order(&a.rate, &b.rate).then(x.cmp(y)));
-    let row = |(address, (sum, _, class)): (&IpAddr, &(Sum, Rate, Option<u16>))| HostRate {
-        address: address.to_string(),
-        flows: sum.flows,
-        packets_per_s: sum.rate.packets,
-        bytes_per_s: sum.rate.bytes,
-        label: sinks.host_name(*address).or_else(|| classes.get(usize::from((*class)?)).cloned()),
+    match order.by {
+        Column::Host => hosts.sort_by(|(a, _), (b, _)| order.compare(&Some(a), &Some(b))),
+        Column::Flows => hosts
+            .sort_by(|(_, (a, ..)), (_, (b, ..))| order.compare(&Some(a.flows), &Some(b.flows))),
+        Column::Label => {
+            let mut labelled: Vec<_> = hosts.into_iter().map(|host| (label(host), host)).collect();
+            labelled.sort_by(|(a, _), (b, _)| order.compare(a, b));
+            hosts = labelled.into_iter().map(|(_, host)| host).collect();
+        }
+        _ => hosts.sort_by(|(_, (a, ..)), (_, (b, ..))| {
+            order.compare(&Some(a.rate.bytes), &Some(b.rate.bytes))
+        }),
+    }
+    let row = |host: Host<'_>| {
+        let (address, (sum, ..)) = host;
+        HostRate {
+            address: address.to_string(),
+            name: None,
+            flows: sum.flows,
+            packets_per_s: sum.rate.packets,
+            bytes_per_s: sum.rate.bytes,
+            label: label(host),
+        }
     };
     hosts.into_iter().take(most).map(row).collect()
 }

@@ -22,6 +22,7 @@ use super::hand_out::HandOut;
 use super::look;
 use super::meaning::{Meaning, check_labels};
 use super::memory::{Place, Rights as MemoryRights};
+use super::rates::Rates;
 use super::section::{Observe, ServiceKeys, services};
 use crate::access::may_make;
 use crate::exit::Failure;
@@ -54,6 +55,7 @@ pub struct Running {
     every_us: i64,
     max_flows: usize,
     hand_out: Option<HandOut>,
+    rates: Rates,
 }
 
 /// Other services, prepared: what each worker is sent, and what this side keeps.
@@ -119,6 +121,7 @@ impl Running {
             every_us: observe.interval.as_micros() as i64,
             max_flows: managers.first().map_or(0, |(_, manager)| manager.max_flows()),
             hand_out: None,
+            rates: Rates::default(),
         }
     }
 
@@ -270,7 +273,7 @@ impl SinkKind for Observing {
     }
 
     fn empty_report(&self) -> Report {
-        report(&mut [])
+        Report { metrics: look::metrics(std::iter::empty()), ..Report::default() }
     }
 }
 
@@ -282,7 +285,11 @@ impl SinkControl for Control {
     }
 
     fn report(&self) -> Report {
-        report(&mut locked(&self.0).places)
+        let running = &mut *locked(&self.0);
+        let rows: Vec<_> = running.in_use().map(look::row).collect();
+        running.rates.note(&rows, Instant::now());
+        let places = running.places.iter_mut().flatten();
+        Report { metrics: look::metrics(places.zip(rows)), ..Report::default() }
     }
 
     fn tick(&self) {
@@ -298,7 +305,9 @@ impl SinkControl for Control {
 
     fn answer(&self, request: &Request) -> Option<Reply> {
         let Request::Services { service } = request else { return None };
-        let rows = locked(&self.0).rows(service.as_deref());
+        let running = locked(&self.0);
+        let mut rows = running.rows(service.as_deref());
+        rows.iter_mut().for_each(|row| running.rates.fill(row));
         Some(match (service, rows.is_empty()) {
             (Some(name), true) => Reply::refused(
                 Code::Invalid,
@@ -326,10 +335,6 @@ impl SinkControl for Control {
         (running.hand_out, running.folder) = (None, None);
         Ok(())
     }
-}
-
-fn report(places: &mut [Option<Place>]) -> Report {
-    Report { metrics: look::metrics(places.iter_mut().flatten()), ..Report::default() }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

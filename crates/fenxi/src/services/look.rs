@@ -8,7 +8,7 @@ use observe::{Egress, EgressKind, Error, Kind, Reader};
 
 use super::memory::{Memory, Place};
 use crate::metric::{Buckets, Family, Sample, Value, count, number, sample};
-use crate::protocol::{EgressRow, ServiceRow};
+use crate::protocol::{EgressRow, Quantiles, ServiceRow};
 
 /// Upper bounds of times, 2^n ns: 131 µs to 69 s.
 const BOUNDS: std::ops::RangeInclusive<usize> = 17..=36;
@@ -17,9 +17,12 @@ const BOUNDS: std::ops::RangeInclusive<usize> = 17..=36;
 #[derive(Default)]
 struct Seen {
     counts: EgressRow,
-    /// Times to completion, ns.
-    completions: Vec<u64>,
+    /// Samples of [`TIMES`], ns.
+    times: [Vec<u64>; TIMES.len()],
 }
+
+/// The reservoirs that are shown, by their names in shared memory.
+const TIMES: [&str; 3] = ["completion", "server_handshake", "response"];
 
 /// The figures of a service.
 pub fn row(place: &Place) -> ServiceRow {
@@ -31,13 +34,19 @@ pub fn row(place: &Place) -> ServiceRow {
     let mut egresses: Vec<EgressRow> = all
         .into_iter()
         .map(|(egress, seen)| {
-            let mut completions = seen.completions;
-            completions.sort_unstable();
-            let at = |share: usize| completions.get(completions.len() * share / 100).copied();
+            let mut times = seen.times;
+            times.iter_mut().for_each(|times| times.sort_unstable());
+            let at = |time: usize, share: usize| {
+                let times = &times[time];
+                times.get(times.len() * share / 100).map(|ns| ns / 1000)
+            };
+            let quantiles = |time| Some(Quantiles { p50: at(time, 50)?, p99: at(time, 99)? });
             EgressRow {
                 egress: name(&egress, place),
-                completion_p50_us: at(50).map(|ns| ns / 1000),
-                completion_p90_us: at(90).map(|ns| ns / 1000),
+                completion_p50_us: at(0, 50),
+                completion_p90_us: at(0, 90),
+                handshake_us: quantiles(1),
+                response_us: quantiles(2),
                 ..seen.counts
             }
         })
@@ -61,9 +70,10 @@ fn add(reader: &Reader, all: &mut BTreeMap<Egress, Seen>) -> Result<(), Error> {
             let field = kinds.into_iter().find_map(|kind| reader.field(name, kind));
             *sum += field.and_then(|field| row.value(field)).unwrap_or(0);
         }
-        if let Some(field) = reader.field("completion", Kind::Reservoir) {
+        for (name, times) in TIMES.iter().zip(&mut seen.times) {
+            let Some(field) = reader.field(name, Kind::Reservoir) else { continue };
             let samples = reader.samples(row.slot(), field).unwrap_or_default();
-            seen.completions.extend(samples.iter().map(|sample| sample.value));
+            times.extend(samples.iter().map(|sample| sample.value));
         }
     }
     Ok(())
@@ -71,7 +81,7 @@ fn add(reader: &Reader, all: &mut BTreeMap<Egress, Seen>) -> Result<(), Error> {
 
 fn name(egress: &Egress, place: &Place) -> String {
     match egress.kind {
-        EgressKind::OTHERS => return "others".to_owned(),
+        EgressKind::OTHERS => return EgressRow::OTHERS.to_owned(),
         EgressKind::NEXT_HOP => {
             let bytes = egress.address[..6].iter().map(|byte| format!("{byte:02x}"));
             return bytes.collect::<Vec<_>>().join(":");
@@ -93,12 +103,11 @@ fn name(egress: &Egress, place: &Place) -> String {
 /// A counter of an egress.
 type Count = fn(&EgressRow) -> u64;
 
-/// The metrics of these services.
-pub fn metrics<'a>(places: impl Iterator<Item = &'a mut Place>) -> Vec<Family> {
+/// The metrics of these services, with their rows.
+pub fn metrics<'a>(places: impl Iterator<Item = (&'a mut Place, ServiceRow)>) -> Vec<Family> {
     let [mut flows, mut in_flight, mut packets, mut bytes] = [const { Vec::<Sample>::new() }; 4];
     let mut completions = Vec::new();
-    for place in places {
-        let row = row(place);
+    for (place, row) in places {
         let service = row.name.as_str();
         let sum = |of: Count| row.egresses.iter().map(of).sum::<u64>();
         let events: [(&str, Count); 5] = [

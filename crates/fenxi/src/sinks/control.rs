@@ -6,7 +6,7 @@
 //! says only what it has.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -234,6 +234,11 @@ pub trait SinkControl: Send + Sync {
     /// A host's name, where this sink names hosts and that one has a name.
     fn host_name(&self, _host: IpAddr) -> Option<String> {
         None
+    }
+
+    /// The weights of servers that are in use, where this sink writes them.
+    fn server_weights(&self) -> Vec<(SocketAddr, f64)> {
+        Vec::new()
     }
 
     /// What the sink has written about a flow whose labels are of these classes, by task, for

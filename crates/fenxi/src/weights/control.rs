@@ -1,6 +1,7 @@
 //! The sink, which starts the thread and reports what it counts.
 
 use std::io::PipeWriter;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -127,6 +128,10 @@ impl SinkControl for Control {
 
     fn report(&self) -> Report {
         report(&self.counts)
+    }
+
+    fn server_weights(&self) -> Vec<(SocketAddr, f64)> {
+        self.counts.iter().flat_map(|counts| counts.weights()).collect()
     }
 
     fn finish(&self, _: Instant) -> Result<(), Failure> {

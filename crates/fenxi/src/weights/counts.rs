@@ -66,7 +66,7 @@ pub enum TurnedAway {
 pub struct Counts {
     name: String,
     /// With their weights, the bits of f64.
-    servers: Vec<(String, AtomicU64)>,
+    servers: Vec<(SocketAddr, AtomicU64)>,
     /// 1 while the program's weights apply.
     is_programs: AtomicU64,
     changes: [AtomicU64; 4],
@@ -78,7 +78,7 @@ pub struct Counts {
 
 impl Counts {
     pub fn new(name: &str, servers: &[(SocketAddr, f64)]) -> Counts {
-        let server = |(server, _): &(SocketAddr, f64)| (server.to_string(), AtomicU64::new(0));
+        let server = |(server, _): &(SocketAddr, f64)| (*server, AtomicU64::new(0));
         Counts {
             name: name.to_owned(),
             servers: servers.iter().map(server).collect(),
@@ -125,14 +125,20 @@ impl Counts {
         fault.map(|fault| format!("weights.{}: {fault}", self.name))
     }
 
-    /// Each server's part of the weights in the map.
+    /// The weights in the map.
+    pub fn weights(&self) -> impl Iterator<Item = (SocketAddr, f64)> {
+        let weight = |weight: &AtomicU64| f64::from_bits(weight.load(Ordering::Relaxed));
+        self.servers.iter().map(move |(server, bits)| (*server, weight(bits)))
+    }
+
+    /// Each server's part of them.
     fn shares(&self) -> Vec<Sample> {
-        let weights = self.servers.iter().map(|(server, weight)| {
-            (server.as_str(), f64::from_bits(weight.load(Ordering::Relaxed)))
-        });
-        let total: f64 = weights.clone().map(|(_, weight)| weight).sum();
+        let total: f64 = self.weights().map(|(_, weight)| weight).sum();
         let share = |weight: f64| if total > 0.0 { weight / total } else { 0.0 };
-        weights.map(|(server, weight)| number(&[&self.name, server], share(weight))).collect()
+        let sample = |(server, weight): (SocketAddr, f64)| {
+            number(&[&self.name, &server.to_string()], share(weight))
+        };
+        self.weights().map(sample).collect()
     }
 }
 

@@ -1,6 +1,9 @@
 //! Screens of all sizes, with names as hostile as they come.
 
-use crate::protocol::{DeviceRow, HostRate, LabelRate, Losses, RuleSums, TaskLabel};
+use crate::protocol::{
+    DeviceRow, EgressRow, HostRate, LabelRate, Losses, MeasuredRtt, MeasuredSide, Quantiles,
+    RuleSums, ServiceRow, TaskLabel,
+};
 use unicode_width::UnicodeWidthStr;
 
 use super::*;
@@ -50,6 +53,18 @@ fn top() -> Top {
     };
     Top {
         tasks: Vec::new(),
+        services: vec![ServiceRow {
+            name: "web".to_owned(),
+            files: Vec::new(),
+            egresses: vec![EgressRow {
+                egress: "10.0.1.1:80".to_owned(),
+                flows_in_flight: 7,
+                bytes_per_s: Some(12_345.0),
+                handshake_us: Some(Quantiles { p50: 1200, p99: 98_700 }),
+                weight: Some(0.25),
+                ..EgressRow::default()
+            }],
+        }],
         state: "ready".to_owned(),
         version: "0.1.0".to_owned(),
         uptime_s: 7500.0,
@@ -68,6 +83,7 @@ fn top() -> Top {
         ],
         hosts: vec![HostRate {
             address: "2001:db8:1234:5678:9abc:def0:1234:5678".to_owned(),
+            name: None,
             flows: 3,
             packets_per_s: 5.0,
             bytes_per_s: 7e3,
@@ -100,7 +116,8 @@ fn top() -> Top {
     }
 }
 
-const PANES: [Pane; 5] = [Pane::Overview, Pane::Labels, Pane::Hosts, Pane::Flows, Pane::Health];
+const PANES: [Pane; 6] =
+    [Pane::Overview, Pane::Labels, Pane::Hosts, Pane::Flows, Pane::Health, Pane::Services];
 
 #[test]
 fn no_size_of_the_terminal_is_exceeded_and_nothing_hostile_comes_through() {
@@ -137,7 +154,7 @@ fn a_screen_of_80_by_24_has_all_of_it() {
         "FLOWS by rate",
         "\\u{1b}[2J",
         "1 overview",
-        "s sort",
+        "6 services ↑↓ s sort p pause q quit",
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
@@ -197,4 +214,37 @@ fn without_an_answer_it_says_why() {
     let screen = Screen { top: Some(top()), problem: screen.problem, ..Screen::default() };
     let text = screen.text(80, 24);
     assert!(text.contains("no fenxi listens") && text.contains("FLOWS by rate"));
+}
+
+#[test]
+fn services_have_a_pane_where_there_are_some() {
+    let screen = Screen { top: Some(top()), pane: Pane::Services, ..Screen::default() };
+    let line = |width| {
+        let text = screen.text(width, 24);
+        text.lines().find(|line| line.starts_with("web")).unwrap().to_owned()
+    };
+    let words = |line: String| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(words(line(80)), ["web", "10.0.1.1:80", "7", "12.3k", "1.2", "98.7", "0.25"]);
+    assert_eq!(words(line(60)), ["web", "10.0.1.1:80", "7", "12.3k", "1.2", "98.7"]);
+    let mut top = top();
+    top.services.clear();
+    let text = Screen { top: Some(top), ..screen }.text(80, 24);
+    assert!(text.contains("no services") && !text.contains("6 services"), "{text}");
+}
+
+#[test]
+fn measured_flows_have_a_round_trip_also_on_a_narrow_screen() {
+    let mut top = top();
+    let rtt = MeasuredRtt { samples: 1, min: 1, smoothed: 12_300, max: 1 };
+    let fwd = MeasuredSide { rtt_us: Some(rtt), retransmits: Some(4), ..MeasuredSide::default() };
+    top.flows[0].measured = Some(Measured { fwd, ..Measured::default() });
+    let screen = Screen { top: Some(top), pane: Pane::Flows, ..Screen::default() };
+    let text = screen.text(80, 24);
+    assert!(
+        text.contains("RTT ms") && text.contains(" 12.3 ") && !text.contains("AGAIN"),
+        "{text}"
+    );
+    let text = screen.text(120, 24);
+    let first = text.lines().nth(4).unwrap();
+    assert!(text.contains("CONF") && first.contains("   12.3     4 "), "{text}");
 }

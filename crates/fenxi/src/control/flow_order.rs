@@ -1,0 +1,161 @@
+//! Which live flows are wanted, and which of them come first: for `fenxi ctl flows`, `fenxi top`
+//! and the page.
+
+use std::cmp::Ordering;
+use std::net::IpAddr;
+
+use dataplane::tasks::TaskNames;
+use flowmgr::Standing;
+use flowmgr::record::FlowName;
+
+use super::flow_tables::{LiveFlow, Rate, totals};
+use crate::measured::measured;
+use crate::protocol::{Column, FlowFilter, Order};
+use crate::sinks::records::behaviour_name;
+use crate::sinks::{Known, Recent};
+
+/// A [`FlowFilter`] with its label looked up.
+#[derive(Debug, Default)]
+pub struct Filter {
+    /// Classes with the label, each with its task.
+    classes: Option<Vec<(usize, u16)>>,
+    host: Option<IpAddr>,
+    port: Option<u16>,
+}
+
+impl Filter {
+    /// # Errors
+    /// No task has this label.
+    pub fn new(names: &[TaskNames], wanted: &FlowFilter) -> Result<Filter, String> {
+        let classes = wanted.label.as_deref().map(|label| classes_of(names, label));
+        let classes = classes.transpose()?;
+        Ok(Filter { classes, host: wanted.host, port: wanted.port })
+    }
+
+    pub fn takes_all(&self) -> bool {
+        self.classes.is_none() && self.host.is_none() && self.port.is_none()
+    }
+
+    pub fn takes(&self, flow: &LiveFlow) -> bool {
+        self.fits(&flow.look.flow, flow.host, |task| flow.class_of(task))
+    }
+
+    pub fn takes_known(&self, known: &Known, host: Option<IpAddr>) -> bool {
+        self.fits(&known.flow, host, |task| known.class_of(task))
+    }
+
+    fn fits(
+        &self,
+        flow: &FlowName,
+        host: Option<IpAddr>,
+        class_of: impl Fn(usize) -> Option<u16>,
+    ) -> bool {
+        let ports = [flow.source.1, flow.destination.1];
+        let is_of = |classes: &Vec<(usize, u16)>| {
+            classes.iter().any(|&(task, class)| class_of(task) == Some(class))
+        };
+        (self.host.is_none() || self.host == host)
+            && self.port.is_none_or(|port| ports.contains(&port))
+            && self.classes.as_ref().is_none_or(is_of)
+    }
+}
+
+/// Classes with this label in any case, each with the index of its task. An exact match comes
+/// first.
+fn classes_of(names: &[TaskNames], label: &str) -> Result<Vec<(usize, u16)>, String> {
+    let of_all = |is_it: &dyn Fn(&str) -> bool| {
+        let tasks = names.iter().enumerate();
+        let found = tasks.filter_map(|(task, names)| {
+            let class = names.classes.iter().position(|class| is_it(class))?;
+            Some((task, class as u16))
+        });
+        found.collect::<Vec<_>>()
+    };
+    let exact = of_all(&|class| class == label);
+    let found = match exact.is_empty() {
+        true => of_all(&|class| class.to_lowercase() == label.to_lowercase()),
+        false => exact,
+    };
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let labels: Vec<String> = names.iter().map(|task| task.classes.join(", ")).collect();
+    let labels = labels.join("; ");
+    Err(format!("no label \"{label}\"; there are {labels}"))
+}
+
+/// The first `top` of the flows in this order.
+pub fn first<'a>(
+    flows: impl Iterator<Item = &'a LiveFlow>,
+    order: Order,
+    (recent, names): (&Recent, &'a [TaskNames]),
+    top: usize,
+) -> Vec<&'a LiveFlow> {
+    type Keyed<'a> = (Option<Key<'a>>, &'a LiveFlow);
+    let with_key = |flow| (key(order.by, flow, recent, names), flow);
+    let mut flows: Vec<Keyed<'a>> = flows.map(with_key).collect();
+    let compare = |(a, one): &Keyed<'a>, (b, other): &Keyed<'a>| {
+        order.compare(a, b).then_with(|| by_rate(one, other))
+    };
+    if flows.len() > top && top > 0 {
+        flows.select_nth_unstable_by(top - 1, compare);
+    }
+    flows.truncate(top);
+    flows.sort_unstable_by(compare);
+    flows.into_iter().map(|(_, flow)| flow).collect()
+}
+
+/// Highest rate first, then most bytes, then oldest.
+fn by_rate(a: &LiveFlow, b: &LiveFlow) -> Ordering {
+    let bytes = |flow: &LiveFlow| totals(&flow.look.counts)[1];
+    Rate::order(&a.rate, &b.rate)
+        .then(bytes(b).cmp(&bytes(a)))
+        .then(a.look.flow.flow_id.cmp(&b.look.flow.flow_id))
+}
+
+/// What an order compares.
+#[derive(Debug, PartialEq, PartialOrd)]
+pub enum Key<'a> {
+    Number(f64),
+    Name(&'a str),
+    End(IpAddr, u16),
+}
+
+fn key<'a>(
+    column: Column,
+    flow: &LiveFlow,
+    recent: &Recent,
+    names: &'a [TaskNames],
+) -> Option<Key<'a>> {
+    let look = &flow.look;
+    let decision = match look.standing {
+        Standing::Labelled(decision) => Some(decision),
+        _ => None,
+    };
+    let total = |of: usize| {
+        let mut counts = recent.reported(look.flow.flow_id);
+        crate::sinks::add_counts(&mut counts, &look.counts);
+        Some(Key::Number(totals(&counts)[of] as f64))
+    };
+    let told = || look.measured.as_ref().map(measured);
+    let end = |(address, port)| Some(Key::End(address, port));
+    match column {
+        Column::Rate | Column::Flows => Some(Key::Number(flow.rate.bytes)),
+        Column::Packets => total(0),
+        Column::Bytes => total(1),
+        Column::Age => Some(Key::Number(flow.now_us.saturating_sub(look.flow.first_us) as f64)),
+        Column::Label => {
+            let class = decision.and_then(|it| names[0].classes.get(usize::from(it.class)));
+            class.map(|class| Key::Name(class.as_str()))
+        }
+        Column::Confidence => decision.map(|it| Key::Number(it.confidence.into())),
+        Column::By => decision.map(|it| Key::Name(it.decided_by.name())),
+        Column::Protocol => Some(Key::Number(look.flow.protocol.into())),
+        Column::From => end(look.flow.source),
+        Column::To => end(look.flow.destination),
+        Column::Host => flow.host.map(|host| Key::End(host, 0)),
+        Column::Does => behaviour_name(look.behaviour).map(Key::Name),
+        Column::Rtt => told()?.round_trip_us().map(|us| Key::Number(us as f64)),
+        Column::Retransmits => told()?.retransmits().map(|count| Key::Number(count as f64)),
+    }
+}
