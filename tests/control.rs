@@ -7,7 +7,7 @@ mod bands;
 mod ctl;
 mod http;
 mod metrics;
-mod seeing;
+pub mod seeing;
 mod tasks;
 
 use std::collections::BTreeMap;

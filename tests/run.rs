@@ -22,6 +22,7 @@ mod layouts;
 mod mark;
 mod merged;
 mod mirror;
+mod names;
 mod outcomes;
 mod overload;
 mod policy;

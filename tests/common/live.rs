@@ -190,6 +190,11 @@ impl Live {
         self.try_scrape().unwrap()
     }
 
+    /// What is served at this path, with its head.
+    pub fn get(&self, path: &str) -> String {
+        self.try_get(path).unwrap()
+    }
+
     fn try_scrape(&self) -> io::Result<String> {
         self.try_get("/metrics")
     }
@@ -202,7 +207,8 @@ impl Live {
     fn try_get(&self, path: &str) -> io::Result<String> {
         let mut stream = UnixStream::connect(self.http())?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes())?;
         let mut page = String::new();
         stream.read_to_string(&mut page)?;
         Ok(page)

@@ -16,13 +16,13 @@ use crate::common::{demo, fenxi, root, run, skip};
 use crate::control::{PATIENCE, Served};
 
 /// A terminal that tmux keeps, gone with this.
-struct Terminal {
+pub struct Terminal {
     name: String,
 }
 
 impl Terminal {
     /// A terminal of 80 by 24 that runs the command; `None`: there is no tmux.
-    fn start(test: &str, command: &str) -> Option<Terminal> {
+    pub fn start(test: &str, command: &str) -> Option<Terminal> {
         let name = format!("fenxi-{test}-{}", std::process::id());
         let terminal = Terminal { name };
         let size = ["-x", "80", "-y", "24"];
@@ -57,7 +57,7 @@ impl Terminal {
         assert!(resize.status().unwrap().success());
     }
 
-    fn wait_for(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+    pub fn wait_for(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
         let began = Instant::now();
         loop {
             let screen = self.screen(&[]);

@@ -1,6 +1,7 @@
 //! What collectors decode is what the records in JSON say.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 use std::fs;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
@@ -170,12 +171,18 @@ fn nfdump_decodes_every_record() {
             number(&flow["proto"]),
             ["in_packets", "in_bytes", "out_packets", "out_bytes"].map(|name| count(flow, name)),
         );
-        let times = ["first", "last"].map(|name| to_milliseconds(&flow[name]));
-        (what, times)
+        let [first, last] = ["first", "last"].map(|name| to_milliseconds(&flow[name]));
+        let tos = number(&flow["src_tos"]) >> 2;
+        (what, [first, last, text(&flow["tcp_flags"]), tos.to_string()])
     });
     let wanted = replay.flows.iter().map(|flow| {
-        let times = ["first", "last"].map(|name| to_milliseconds(&flow[name]));
-        (expected(flow), times)
+        let [first, last] = ["first", "last"].map(|name| to_milliseconds(&flow[name]));
+        let flags = number(&flow["tcp_flags_fwd"]);
+        let flags = (0..8).map(|bit| match flags >> (7 - bit) & 1 {
+            0 => '.',
+            _ => char::from(b"CEUAPRSF"[bit]),
+        });
+        (expected(flow), [first, last, flags.collect(), flow["dscp_fwd"].to_string()])
     });
     assert_same(decoded.collect(), wanted.collect());
 }
@@ -243,7 +250,7 @@ fn pmacct_decodes_every_record() {
     assert_same(decoded.collect(), wanted.collect());
 }
 
-fn assert_same(mut decoded: Vec<(Flow, [String; 2])>, mut wanted: Vec<(Flow, [String; 2])>) {
+fn assert_same<T: Ord + Debug>(mut decoded: Vec<(Flow, T)>, mut wanted: Vec<(Flow, T)>) {
     decoded.sort();
     wanted.sort();
     assert_eq!(decoded.len(), wanted.len());
@@ -253,7 +260,7 @@ fn assert_same(mut decoded: Vec<(Flow, [String; 2])>, mut wanted: Vec<(Flow, [St
 }
 
 /// All fields that are not addresses, the reverse elements among them, and the names of the labels
-/// by the options template.
+/// in records and by the options template.
 #[test]
 fn tshark_decodes_every_record_and_finds_the_names_of_labels() {
     let test = "tshark_decodes_every_record_and_finds_the_names_of_labels";
@@ -268,6 +275,8 @@ fn tshark_decodes_every_record_and_finds_the_names_of_labels() {
         "cflow.octets",
         "cflow.protocol",
         "cflow.ip_version",
+        "cflow.tcpflags",
+        "cflow.tos",
         "_ws.malformed",
     ];
     let Some(messages) = tshark(test, &replay.file(), &fields) else {
@@ -279,17 +288,21 @@ fn tshark_decodes_every_record_and_finds_the_names_of_labels() {
             let values = message[field].split(',');
             values.filter(|value| !value.is_empty()).collect()
         };
-        assert!(of(9).is_empty(), "malformed");
+        assert!(of(11).is_empty(), "malformed");
         let selectors = of(1);
-        if !of(2).is_empty() {
+        if of(0).is_empty() {
             names.extend(selectors.iter().copied().zip(of(2)));
             continue;
         }
         for (at, id) in of(0).into_iter().enumerate() {
             let both = |field: usize| [of(field)[2 * at], of(field)[2 * at + 1]].join(" ");
             let one = |field: usize| of(field)[at].to_owned();
-            let flow =
-                [names[selectors[at]].to_owned(), one(3), one(4), both(5), both(6), one(7), one(8)];
+            assert_eq!(of(2)[at], names[selectors[at]]);
+            // Records in JSON have the DSCP only.
+            let dscp = |tos: &str| u8::from_str_radix(&tos[2..], 16).unwrap() >> 2;
+            let dscps = [of(10)[2 * at], of(10)[2 * at + 1]].map(|tos| dscp(tos).to_string());
+            let pairs = [both(5), both(6), both(9), dscps.join(" ")];
+            let flow = [2, 3, 4, 7, 8].map(one).into_iter().chain(pairs).collect::<Vec<_>>();
             decoded.insert(id.parse::<u64>().unwrap(), flow);
         }
     }
@@ -305,14 +318,18 @@ fn tshark_decodes_every_record_and_finds_the_names_of_labels() {
         };
         let version = if text(&flow["src"]).contains(':') { 6 } else { 4 };
         let is_initiator = flow["midstream"] == false;
-        let flow_fields = [
+        // In reverse first.
+        let seen = |name: &str| ["rev", "fwd"].map(|way| number(&flow[format!("{name}_{way}")]));
+        let flow_fields = vec![
             flow["label"].as_str().unwrap_or("unlabelled").to_owned(),
             reason.to_string(),
             u8::from(is_initiator).to_string(),
-            both("packets"),
-            both("bytes"),
             flow["proto"].to_string(),
             version.to_string(),
+            both("packets"),
+            both("bytes"),
+            seen("tcp_flags").map(|flags| format!("0x{flags:02x}")).join(" "),
+            seen("dscp").map(|dscp| dscp.to_string()).join(" "),
         ];
         (number(&flow["flow_id"]), flow_fields)
     });

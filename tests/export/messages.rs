@@ -5,8 +5,9 @@ use std::process::Command;
 
 use crate::common;
 
-/// Bytes of a record of template 256 and 257, as the templates say.
-const RECORD: [(u16, usize); 2] = [(256, 77), (257, 101)];
+/// Bytes of a record of template 256 and 257, as the templates say, up to its last field, the
+/// label, which begins with its length.
+const RECORD: [(u16, usize); 2] = [(256, 90), (257, 114)];
 
 /// A stream of messages, as far as it was read.
 #[derive(Default)]
@@ -53,11 +54,16 @@ fn flows_of(message: &[u8]) -> usize {
     let (mut flows, mut at) = (0, 16);
     while at < message.len() {
         let (set, length) = (u16_at(message, at), usize::from(u16_at(message, at + 2)));
+        let end = at + length;
         if let Some((_, record)) = RECORD.iter().find(|(template, _)| *template == set) {
-            assert_eq!((length - 4) % record, 0);
-            flows += (length - 4) / record;
+            at += 4;
+            while at < end {
+                at += record + 1 + usize::from(message[at + record]);
+                flows += 1;
+            }
+            assert_eq!(at, end);
         }
-        at += length;
+        at = end;
     }
     flows
 }

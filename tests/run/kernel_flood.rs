@@ -65,9 +65,8 @@ fn a_flood_of_syns_takes_no_label_from_honest_connections() {
         flood.join().unwrap();
     });
     let grown = live.resident_kib().saturating_sub(before);
-    // The last 4,096 flows, which explanations remember, take 7 MiB as they come. A leak of 100
-    // bytes a SYN would take 20.
-    assert!(grown < 12_288, "{grown} KiB more than {before}");
+    // Explanations remember the last 4,096 flows. A leak of 100 bytes a SYN would take 20 MiB.
+    assert!(grown < 4096, "{grown} KiB more than {before}");
     // Their port names the flows of the SYNs.
     wait_for_labels(&live, 5 * SYNS as usize + usize::from(CONNECTIONS));
     let summary = live.terminate(0).json();

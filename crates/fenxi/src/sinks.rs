@@ -10,6 +10,7 @@ mod connlabel;
 mod control;
 mod flows;
 mod hosts;
+mod interfaces;
 pub mod ipfix;
 pub mod mark;
 mod netfilter;
@@ -42,6 +43,7 @@ pub use control::{
 };
 pub use flows::{Known, Recent, RecentFlows, add as add_counts};
 pub use hosts::{SharedHosts, host_of};
+pub use interfaces::Interfaces;
 pub use queue::WritingThread;
 pub use records::rfc3339;
 pub use reopen::Answer;

@@ -18,7 +18,7 @@ pub const BURST_MAX: usize = 256;
 pub const TIMEOUT_S_MAX: u16 = 32_000;
 /// Timeouts of a flow that FIN or RST closed, s.
 pub const CLOSED_TIMEOUT_S: RangeInclusive<u16> = 1..=300;
-/// The most flows of a table. At 172 bytes or more each they take above 11 GB; a larger number is
+/// The most flows of a table. At 180 bytes or more each they take above 12 GB; a larger number is
 /// taken for a typing error. Indices have 32 bits.
 pub const MAX_FLOWS_MAX: usize = 1 << 26;
 /// The most depths of a task: six of a model and one of its ports.

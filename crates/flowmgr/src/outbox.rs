@@ -14,6 +14,7 @@ use crate::behaviour::Behaviour;
 use crate::config::BURST_MAX;
 use crate::config::{DEPTHS_MAX, Effect};
 use crate::entry::Counts;
+use crate::headers::HeadersSeen;
 use crate::ids::Awaited;
 use crate::record::EndReason;
 use crate::series::SeenByUnit;
@@ -61,6 +62,7 @@ pub(crate) struct Report {
     pub counts: Counts,
     pub in_effect: InEffect,
     pub last_us: i64,
+    pub headers: HeadersSeen,
     /// Elements in the flow's series: with fewer than a task's K, no label had been asked for.
     pub series_seen: SeenByUnit,
 }

@@ -7,6 +7,7 @@ use measure::Told;
 
 use crate::behaviour::Behaviour;
 use crate::entry::Counts;
+use crate::headers::HeadersSeen;
 use crate::ids::TaskId;
 use crate::target::Came;
 
@@ -175,6 +176,8 @@ pub struct FlowRecord {
     pub rule: Option<u32>,
     /// What the flow does, or if it has ended, what it did before it fell silent.
     pub behaviour: Behaviour,
+    /// What headers of its packets said, and where it came in.
+    pub headers: HeadersSeen,
     /// What was measured of it since it began, where that is on.
     pub measured: Option<Told>,
 }

@@ -34,6 +34,21 @@ impl ApplicationId {
     }
 }
 
+/// A label as records have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Application<'a> {
+    /// Its number.
+    pub id: ApplicationId,
+    /// Its name, at most [`NAME_MAX`] bytes.
+    pub name: &'a str,
+}
+
+impl Application<'_> {
+    /// Of flows without a label.
+    pub const UNLABELLED: Application<'static> =
+        Application { id: ApplicationId::UNLABELLED, name: UNLABELLED };
+}
+
 /// The labels of a model with their numbers.
 #[derive(Clone, Debug)]
 pub struct Applications {
@@ -61,17 +76,20 @@ impl Applications {
         Applications { ids, names: labels.iter().map(|label| printable(label)).collect() }
     }
 
-    /// The number of a class.
-    pub fn id(&self, class: u16) -> ApplicationId {
-        let id = self.ids.get(usize::from(class)).copied();
-        id.unwrap_or(ApplicationId::UNLABELLED)
+    /// A class; [`Application::UNLABELLED`] if there is none.
+    pub fn get(&self, class: Option<u16>) -> Application<'_> {
+        let found = class.and_then(|class| {
+            let class = usize::from(class);
+            Some(Application { id: *self.ids.get(class)?, name: self.names.get(class)? })
+        });
+        found.unwrap_or(Application::UNLABELLED)
     }
 
-    /// All numbers and names.
-    pub(crate) fn table(&self) -> impl Iterator<Item = (ApplicationId, &str)> {
-        let labels = self.ids.iter().copied();
-        let labels = labels.zip(self.names.iter().map(String::as_str));
-        std::iter::once((ApplicationId::UNLABELLED, UNLABELLED)).chain(labels)
+    /// All of them.
+    pub(crate) fn table(&self) -> impl Iterator<Item = Application<'_>> {
+        let labels = self.ids.iter().zip(&self.names);
+        let labels = labels.map(|(&id, name)| Application { id, name });
+        std::iter::once(Application::UNLABELLED).chain(labels)
     }
 }
 
@@ -108,16 +126,20 @@ mod tests {
         Applications::new(&labels)
     }
 
+    fn id(applications: &Applications, class: u16) -> ApplicationId {
+        applications.get(Some(class)).id
+    }
+
     #[test]
     fn a_label_keeps_its_number_whatever_model_it_is_of() {
         let one = applications(&["TLS", "DNS", "unknown"]);
         let other = applications(&["DNS", "SSH", "HTTP", "TLS"]);
-        assert_eq!(one.id(0), other.id(3));
-        assert_eq!(one.id(1), other.id(0));
-        assert_ne!(one.id(0), one.id(1));
-        assert_eq!(one.id(0).bytes()[0], 6, "defined by the user");
+        assert_eq!(one.get(Some(0)), other.get(Some(3)));
+        assert_eq!(one.get(Some(1)), other.get(Some(0)));
+        assert_ne!(id(&one, 0), id(&one, 1));
+        assert_eq!(id(&one, 0).bytes()[0], 6, "defined by the user");
         // These stand in dashboards of collectors: they never change.
-        assert_eq!(one.id(0).bytes(), [6, 83, 252, 182]);
+        assert_eq!(id(&one, 0).bytes(), [6, 83, 252, 182]);
     }
 
     #[test]
@@ -125,9 +147,10 @@ mod tests {
         // Found by search: two names whose hashes agree in 24 bits.
         let (a, b) = collision();
         let (one, other) = (applications(&[&a, &b]), applications(&[&b, &a]));
-        assert_ne!(one.id(0), one.id(1));
-        assert_eq!((one.id(0), one.id(1)), (other.id(1), other.id(0)));
-        assert_eq!(one.id(2), ApplicationId::UNLABELLED, "no such class");
+        assert_ne!(id(&one, 0), id(&one, 1));
+        assert_eq!([0, 1].map(|class| id(&one, class)), [1, 0].map(|class| id(&other, class)));
+        assert_eq!(one.get(Some(2)), Application::UNLABELLED, "no such class");
+        assert_eq!(one.get(None), Application::UNLABELLED);
     }
 
     fn collision() -> (String, String) {
@@ -145,7 +168,7 @@ mod tests {
     fn hostile_names_are_bounded_and_print_nothing_but_themselves() {
         let long = "ü".repeat(100);
         let names = applications(&["a\u{1b}[31mb\n\0", &long, "", "\u{202e}gpj"]);
-        let names: Vec<&str> = names.table().map(|(_, name)| name).collect();
+        let names: Vec<&str> = names.table().map(|label| label.name).collect();
         assert_eq!(names[0], UNLABELLED);
         assert_eq!(names[1], "a?[31mb??");
         assert_eq!(names[2], "ü".repeat(32));

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use crate::application::Applications;
 use crate::template::{
     APPLICATION, FLOW_V4, FLOW_V6, OPTIONS_TEMPLATE_SET, TEMPLATE_SET, put_options_template,
-    put_templates, record_length,
+    put_templates, record_length_max,
 };
-use crate::{Flow, NAME_MAX};
+use crate::{Flow, Measured, NAME_MAX};
 
 const VERSION: u16 = 10;
 /// Bytes of a message's header.
@@ -32,6 +32,8 @@ pub struct Message {
 #[derive(Debug)]
 pub struct Encoder {
     domain: u32,
+    /// Records have [`Flow::measured`].
+    has_measured: bool,
     /// Maximum bytes of a message.
     room: usize,
     /// Data records of this session before the current message (RFC 7011 §3.1).
@@ -48,10 +50,12 @@ pub struct Encoder {
 
 impl Encoder {
     /// Makes messages of at most `room` bytes, or [`MESSAGE_MIN`] if that is more.
-    pub fn new(domain: u32, room: usize) -> Encoder {
+    /// `has_measured`: records have what was measured.
+    pub fn new(domain: u32, room: usize, has_measured: bool) -> Encoder {
         let room = room.clamp(MESSAGE_MIN, usize::from(u16::MAX));
         Encoder {
             domain,
+            has_measured,
             room,
             sequence: 0,
             message: Vec::with_capacity(room),
@@ -77,14 +81,14 @@ impl Encoder {
     pub fn templates(&mut self, applications: &Applications, at_s: u32, to: &mut Vec<Message>) {
         to.extend(self.flush(at_s));
         self.open_set(TEMPLATE_SET);
-        put_templates(&mut self.message);
+        put_templates(self.has_measured, &mut self.message);
         self.open_set(OPTIONS_TEMPLATE_SET);
         put_options_template(&mut self.message);
-        for (id, name) in applications.table() {
+        for label in applications.table() {
             to.extend(self.make_room(APPLICATION, 4 + NAME_MAX, at_s));
-            self.message.extend(id.bytes());
+            self.message.extend(label.id.bytes());
             let end = self.message.len() + NAME_MAX;
-            self.message.extend(name.as_bytes());
+            self.message.extend(label.name.as_bytes());
             self.message.resize(end, 0);
             self.records += 1;
         }
@@ -92,13 +96,16 @@ impl Encoder {
     }
 
     /// Adds a flow. Returns the previous message if the flow did not fit.
-    pub fn flow(&mut self, flow: &Flow, at_s: u32) -> Option<Message> {
+    pub fn flow(&mut self, flow: &Flow<'_>, at_s: u32) -> Option<Message> {
         let template = match flow.source.0 {
             IpAddr::V4(_) => FLOW_V4,
             IpAddr::V6(_) => FLOW_V6,
         };
-        let full = self.make_room(template, record_length(template), at_s);
+        let full = self.make_room(template, record_length_max(template), at_s);
         put_flow(flow, &mut self.message);
+        if self.has_measured {
+            put_measured(&flow.measured, &mut self.message);
+        }
         self.records += 1;
         self.flows += 1;
         full
@@ -163,7 +170,7 @@ impl Encoder {
 }
 
 /// Appends a record, in the order of the template.
-fn put_flow(flow: &Flow, to: &mut Vec<u8>) {
+fn put_flow(flow: &Flow<'_>, to: &mut Vec<u8>) {
     for (address, _) in [flow.source, flow.destination] {
         match address {
             IpAddr::V4(address) => to.extend(address.octets()),
@@ -182,9 +189,25 @@ fn put_flow(flow: &Flow, to: &mut Vec<u8>) {
         to.extend(flow.bytes[direction].to_be_bytes());
     }
     to.extend(flow.flow_id.to_be_bytes());
-    to.extend(flow.application.bytes());
+    to.extend(flow.application.id.bytes());
     to.push(if flow.source.0.is_ipv4() { 4 } else { 6 });
     to.push(flow.behaviour);
+    to.extend([flow.tcp_flags[1], flow.tcp_flags[0]]);
+    to.extend([flow.tos[1], flow.tos[0], flow.post_tos]);
+    for interface in flow.interfaces {
+        to.extend(interface.to_be_bytes());
+    }
+    let name = flow.application.name.as_bytes();
+    debug_assert!(name.len() <= NAME_MAX);
+    to.push(name.len() as u8);
+    to.extend(name);
+}
+
+fn put_measured(measured: &Measured, to: &mut Vec<u8>) {
+    to.extend(measured.duration_us.to_be_bytes());
+    for bytes in measured.sizes.iter().flatten() {
+        to.extend(bytes.to_be_bytes());
+    }
 }
 
 #[cfg(test)]

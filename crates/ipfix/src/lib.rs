@@ -11,7 +11,7 @@ mod template;
 
 use std::net::IpAddr;
 
-pub use application::{ApplicationId, Applications, NAME_MAX, UNLABELLED};
+pub use application::{Application, ApplicationId, Applications, NAME_MAX, UNLABELLED};
 pub use encoder::{Encoder, MESSAGE_MIN, Message};
 pub use template::{FLOW_V4, FLOW_V6};
 
@@ -31,9 +31,18 @@ pub enum EndReason {
     LackOfResources = 5,
 }
 
+/// Measured features that have an element in IANA's registry; 0: not measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// From its first packet to its last one, µs, at most what fits in.
+    pub duration_us: u32,
+    /// The shortest and the longest packet, forward and in reverse, bytes at the IP layer.
+    pub sizes: [[u16; 2]; 2],
+}
+
 /// A flow, or what was added to it since its previous record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flow {
+pub struct Flow<'a> {
     /// Sender of the first packet, and its port.
     pub source: (IpAddr, u16),
     /// Receiver of the first packet, and its port; of the same address family.
@@ -55,7 +64,17 @@ pub struct Flow {
     /// The same in all records of a flow.
     pub flow_id: u64,
     /// The label.
-    pub application: ApplicationId,
+    pub application: Application<'a>,
     /// Number of its behaviour; 0: none.
     pub behaviour: u8,
+    /// TCP flags of all its packets, forward and in reverse.
+    pub tcp_flags: [u8; 2],
+    /// Type of service or traffic class of its first packet, forward and in reverse.
+    pub tos: [u8; 2],
+    /// The same of forward packets as they leave.
+    pub post_tos: u8,
+    /// Numbers of the interfaces (`ifIndex`) where it comes in and leaves; 0: not known.
+    pub interfaces: [u32; 2],
+    /// What was measured; not sent unless the encoder was made for it.
+    pub measured: Measured,
 }

@@ -37,8 +37,13 @@ const fn reverse(element: u16, length: u16) -> Field {
     Field { is_reverse: true, ..field(element, length) }
 }
 
+/// Number of a flow's fields, without [`MEASURED`].
+const FIELDS: usize = 25;
+/// The length of a field that says its own (RFC 7011 §7).
+const VARIABLE: u16 = u16::MAX;
+
 /// Fields of a flow with these address elements of `bytes` bytes.
-const fn flow_fields(source: u16, destination: u16, bytes: u16) -> [Field; 17] {
+const fn flow_fields(source: u16, destination: u16, bytes: u16) -> [Field; FIELDS] {
     [
         field(source, bytes),
         field(destination, bytes),
@@ -58,29 +63,52 @@ const fn flow_fields(source: u16, destination: u16, bytes: u16) -> [Field; 17] {
         field(60, 1),  // ipVersion
         // commonPropertiesId, in one of its eight bytes (RFC 7011 §6.2): the behaviour
         field(137, 1),
+        // Of two elements nfdump knows no reverse ones, and keeps what comes last.
+        reverse(6, 1),       // reverseTcpControlBits
+        field(6, 1),         // tcpControlBits
+        reverse(5, 1),       // reverseIpClassOfService
+        field(5, 1),         // ipClassOfService
+        field(55, 1),        // postIpClassOfService
+        field(10, 4),        // ingressInterface
+        field(14, 4),        // egressInterface
+        field(96, VARIABLE), // applicationName
     ]
 }
 
 /// sourceIPv4Address, destinationIPv4Address.
-const V4: [Field; 17] = flow_fields(8, 12, 4);
+const V4: [Field; FIELDS] = flow_fields(8, 12, 4);
 /// sourceIPv6Address, destinationIPv6Address.
-const V6: [Field; 17] = flow_fields(27, 28, 16);
+const V6: [Field; FIELDS] = flow_fields(27, 28, 16);
+/// Further fields where features are measured.
+const MEASURED: [Field; 5] = [
+    field(162, 4),  // flowDurationMicroseconds
+    field(25, 2),   // minimumIpTotalLength
+    field(26, 2),   // maximumIpTotalLength
+    reverse(25, 2), // reverseMinimumIpTotalLength
+    reverse(26, 2), // reverseMaximumIpTotalLength
+];
 /// applicationId, the scope, and applicationName. Names are padded with NUL: nfdump and others
 /// refuse options of variable length.
 const APPLICATIONS: [Field; 2] = [field(95, 4), field(96, NAME_MAX as u16)];
 
-/// Bytes of a flow record.
-pub(crate) fn record_length(template: u16) -> usize {
+/// Bytes of a flow record at most.
+pub(crate) fn record_length_max(template: u16) -> usize {
     let fields = if template == FLOW_V4 { &V4 } else { &V6 };
-    fields.iter().map(|field| usize::from(field.length)).sum()
+    let length = |field: &Field| match field.length {
+        VARIABLE => 1 + NAME_MAX,
+        length => usize::from(length),
+    };
+    fields.iter().chain(&MEASURED).map(length).sum()
 }
 
 /// Appends the templates of flows, without their set header.
-pub(crate) fn put_templates(to: &mut Vec<u8>) {
+pub(crate) fn put_templates(has_measured: bool, to: &mut Vec<u8>) {
+    let more = if has_measured { &MEASURED[..] } else { &[] };
     for (number, fields) in [(FLOW_V4, &V4), (FLOW_V6, &V6)] {
         put(number, to);
-        put(fields.len() as u16, to);
+        put((fields.len() + more.len()) as u16, to);
         put_fields(fields, to);
+        put_fields(more, to);
     }
 }
 

@@ -29,8 +29,12 @@ pub fn names() -> Vec<String> {
 /// Whether two names are of one interface, which may have several; `false` if either does not
 /// exist.
 pub fn are_one(one: &str, other: &str) -> bool {
-    let index = |name: &str| Interface::open(name).ok().map(|it| it.index);
-    index(one).is_some_and(|it| index(other) == Some(it))
+    index_of(one).is_some_and(|it| index_of(other) == Some(it))
+}
+
+/// The number of an interface (`ifIndex`); `None` if it does not exist.
+pub fn index_of(name: &str) -> Option<u32> {
+    Interface::open(name).ok().map(|it| it.index)
 }
 
 /// An existing interface, and a socket for further queries.

@@ -15,7 +15,7 @@ use crate::outcome::{RunOutcome, Table};
 use crate::protocol::FlowQuery;
 use crate::replay;
 use crate::sinks::records::{Lines, Names, start_replay};
-use crate::sinks::{self, ReplayStart, WritingThread};
+use crate::sinks::{self, Interfaces, ReplayStart, WritingThread};
 use crate::summary::Summary;
 use config::layout::Layout;
 use config::origin::Origin;
@@ -144,7 +144,7 @@ const QUEUE: usize = 1024;
 /// 65: the counters differ, or the recording is damaged. 66: there is no recording.
 fn replay_recorded(dir: &Path, output: &OutputArgs) -> Result<(), Failure> {
     let header = Header::read(dir)?;
-    let names = Names::new(&header.names(), &[], None);
+    let names = Names::new(&header.names(), &[], None, Interfaces::default());
     // A recording has no bundle to name hosts with.
     let lines = Lines::new(names, None);
     let start = ReplayStart { waits: true, stopped: None };

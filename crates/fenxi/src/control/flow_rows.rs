@@ -79,7 +79,7 @@ pub fn ended_row(known: &Known, host: Option<IpAddr>, names: &[TaskNames]) -> Fl
     FlowRow {
         no_label: known.decision.is_none().then(|| "none".to_owned()),
         behaviour: behaviour_name(known.behaviour).map(str::to_owned),
-        measured: known.measured.as_ref().map(measured),
+        measured: known.measured.as_deref().map(measured),
         age_s: lasted_us as f64 / 1e6,
         end_reason: known.ended.map(|reason| reason.name().to_owned()),
         labels: labels(names, |other| {

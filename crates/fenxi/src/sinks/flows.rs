@@ -108,7 +108,8 @@ pub struct Known {
     /// Only one side has taken part.
     pub is_half_open: bool,
     pub behaviour: Behaviour,
-    pub measured: Option<Told>,
+    /// On the heap, so that it takes no memory while measuring is off.
+    pub measured: Option<Box<Told>>,
     /// Why it ended; `None`: it goes on, as far as is known.
     pub ended: Option<EndReason>,
     pub series: Option<Box<SeriesRecord>>,
@@ -217,7 +218,7 @@ impl Recent {
                 known.midstream = flow.midstream;
                 known.is_half_open = flow.is_half_open;
                 known.behaviour = flow.behaviour;
-                known.measured = flow.measured;
+                known.measured = flow.measured.map(Box::new);
                 known.ended = is_final.then_some(flow.reason);
                 known.series = flow.series.or(known.series.take());
                 let (flow_id, has_room) = (flow.flow.flow_id, self.reported.len() < REPORTED);
@@ -292,6 +293,7 @@ mod tests {
             series: None,
             rule: None,
             behaviour: flowmgr::Behaviour::None,
+            headers: Default::default(),
             measured: None,
         })
     }

@@ -25,6 +25,7 @@ use sha1::{Digest, Sha1};
 
 use crate::measured::measured;
 use crate::rules::number_by_order;
+use crate::sinks::Interfaces;
 use crate::sinks::hosts::HostRecord;
 
 pub use control::{Records, start_replay};
@@ -48,6 +49,7 @@ pub struct Names {
     tasks: Vec<OfTask>,
     /// The task whose labels name hosts.
     hosts: TaskId,
+    interfaces: Interfaces,
 }
 
 /// What records call a task and its classes.
@@ -63,13 +65,18 @@ struct OfTask {
 }
 
 impl Names {
-    pub fn new(names: &[TaskNames], tasks: &[Task], hosts: Option<TaskId>) -> Names {
+    pub fn new(
+        names: &[TaskNames],
+        tasks: &[Task],
+        hosts: Option<TaskId>,
+        interfaces: Interfaces,
+    ) -> Names {
         let all = names.iter().enumerate().map(|(number, task)| OfTask {
             classes: task.classes.clone(),
             name: (&*task.name != DEFAULT_TASK).then(|| task.name.to_string()),
             is_left_out: tasks.get(number).is_some_and(|task| !task.records),
         });
-        Names { tasks: all.collect(), hosts: hosts.unwrap_or_default() }
+        Names { tasks: all.collect(), hosts: hosts.unwrap_or_default(), interfaces }
     }
 
     fn task(&self, task: TaskId) -> Option<&OfTask> {
@@ -146,6 +153,16 @@ enum Line<'a> {
         packets_rev: u64,
         bytes_fwd: u64,
         bytes_rev: u64,
+        tcp_flags_fwd: u8,
+        tcp_flags_rev: u8,
+        dscp_fwd: u8,
+        dscp_rev: u8,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        dscp_set: Option<u8>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        in_interface: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        out_interface: Option<&'a str>,
         end_reason: &'static str,
         #[serde(skip_serializing_if = "Option::is_none")]
         behaviour: Option<&'static str>,
@@ -208,6 +225,9 @@ fn flow_line<'a>(
     names: &'a Names,
 ) -> Line<'a> {
     let series = record.series.as_deref();
+    let (headers, interfaces) = (&record.headers, &names.interfaces);
+    let interface = |at: Option<usize>| at.map(|at| interfaces.names[at].as_str());
+    let [in_interface, out_interface] = interfaces.of(headers).map(interface);
     Line::Flow {
         flow: flow(&record.flow),
         last: rfc3339(record.last_us),
@@ -218,6 +238,13 @@ fn flow_line<'a>(
         packets_rev: record.counts.packets[1],
         bytes_fwd: record.counts.bytes[0],
         bytes_rev: record.counts.bytes[1],
+        tcp_flags_fwd: headers.tcp_flags[0],
+        tcp_flags_rev: headers.tcp_flags[1],
+        dscp_fwd: headers.tos[0] >> 2,
+        dscp_rev: headers.tos[1] >> 2,
+        dscp_set: interfaces.dscp_set(headers),
+        in_interface,
+        out_interface,
         end_reason: record.reason.name(),
         behaviour: behaviour_name(record.behaviour),
         measured: record.measured.as_ref().map(measured),
@@ -389,6 +416,7 @@ mod tests {
             series: None,
             rule: None,
             behaviour: flowmgr::Behaviour::None,
+            headers: Default::default(),
             measured: None,
         });
         let mut line = Vec::new();
@@ -437,6 +465,7 @@ mod tests {
                 of_task("second", ["x", "y"]),
             ],
             hosts: TaskId::FIRST,
+            ..Names::default()
         };
         let label = Record::Label(LabelRecord {
             flow: name(),
@@ -459,6 +488,7 @@ mod tests {
             series: None,
             rule: None,
             behaviour: flowmgr::Behaviour::None,
+            headers: Default::default(),
             measured: None,
         });
         let json = written(&flow, &names);
@@ -495,8 +525,8 @@ mod tests {
             },
         });
         let mut line = Vec::new();
-        let names =
-            Names { tasks: vec![of_task("protocol", ["TLS", "DNS"])], hosts: TaskId::FIRST };
+        let tasks = vec![of_task("protocol", ["TLS", "DNS"])];
+        let names = Names { tasks, ..Names::default() };
         write_line(&record, &names, &mut line);
         let json: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(

@@ -63,7 +63,13 @@ impl<P: Part> Walk<P> {
             return false;
         };
         let index = self.flows.table.occupant(place).index;
-        self.series.store.port(index) != self.port && !self.flows.end_if_over(place, headers)
+        if self.series.store.port(index) == self.port || self.flows.end_if_over(place, headers) {
+            return false;
+        }
+        if self.flows.entries.hot(index).direction(headers.from_low) == 0 {
+            self.headers.note_out_port(index, self.port);
+        }
+        true
     }
 
     /// Walks the segments of a merged packet in order.

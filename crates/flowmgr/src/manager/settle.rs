@@ -265,6 +265,7 @@ impl<P: Part> Settling<'_, P> {
                 last_us: report.last_us,
                 counts: report.counts,
                 behaviour: report.behaviour,
+                headers: report.headers,
                 decisions,
                 measured,
                 ..self.flow_record(flow.index, EndReason::Active)
@@ -297,6 +298,7 @@ impl<P: Part> Settling<'_, P> {
             series: has_series.then(|| self.series_record(index)),
             rule: self.walk.rules.rule_of(index),
             behaviour: self.last_behaviour(index),
+            headers: self.walk.headers_seen(index),
             measured: self.told(index),
         }
     }

@@ -6,6 +6,7 @@ mod clock;
 mod counted;
 mod depths;
 mod half_open;
+mod headers;
 mod inline;
 mod labels;
 mod look;
@@ -123,16 +124,21 @@ impl Bench {
 impl<P: Part> Bench<P> {
     /// Walks one burst; returns its bytes as they leave.
     fn burst(&mut self, packets: &[Tcp]) -> Vec<u8> {
+        let frames = packets.iter().map(|packet| (packet.time_us, packet.bytes()));
+        self.frames(&frames.collect::<Vec<_>>())
+    }
+
+    /// The same of packets' times and bytes.
+    fn frames(&mut self, frames: &[(i64, Vec<u8>)]) -> Vec<u8> {
         let mut data = Vec::new();
         let mut burst = Vec::new();
-        for packet in packets {
-            let bytes = packet.bytes();
+        for &(time_us, ref bytes) in frames {
             burst.push(Packet {
                 at: data.len(),
                 captured: bytes.len() as u32,
                 wire: u32::MAX,
                 link: 101,
-                time_us: packet.time_us,
+                time_us,
                 rss: None,
                 gso: Gso::NONE,
             });

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::config::Effect;
 use crate::entry::STATE_EMITTED;
 use crate::flows::Flows;
+use crate::headers::{HeadersPart, HeadersSeen};
 use crate::kernel_counts::CountedSoFar;
 use crate::labels::Labels;
 use crate::measured::Measured;
@@ -32,6 +33,7 @@ use crate::wire::{Headers, TCP, TCP_ACK, TCP_SYN};
 macro_rules! each_part {
     ($walk:expr, $call:ident($($argument:expr),*)) => {
         $walk.series.$call($($argument),*);
+        $walk.headers.$call($($argument),*);
         $walk.labels.$call($($argument),*);
         $walk.rules.$call($($argument),*);
         $walk.counted.$call($($argument),*);
@@ -53,6 +55,7 @@ const AWAITED: u8 = 2;
 pub(super) struct Walk<P> {
     pub flows: Flows,
     pub series: SeriesPart,
+    pub headers: HeadersPart,
     pub labels: Labels,
     pub rules: Rules,
     /// What is known of packets that were counted and not walked.
@@ -98,6 +101,7 @@ impl<P: Part> Walk<P> {
         Ok(Walk {
             flows,
             series: SeriesPart { store, share, rings, slot: Box::default() },
+            headers: HeadersPart::new(entries)?,
             labels: Labels::new(&mut config, tasks, entries)?,
             rules: Rules::default(),
             counted: counted.transpose()?,
@@ -285,6 +289,9 @@ impl<P: Part> Walk<P> {
         if self.flows.active.is_on() && self.report_if_due(index, packet.time_us) && is_half_open {
             self.flows.establish_answered(staged.hash, index);
         }
+        if is_half_open {
+            self.note_tos(index, packet, headers, data);
+        }
         let is_emitted = self.flows.entries.hot(index).has(STATE_EMITTED);
         let (labels, flows) = (&mut self.labels, &mut self.flows);
         fate.verdict = match is_emitted {
@@ -304,6 +311,7 @@ impl<P: Part> Walk<P> {
         if let Some(carry) = carry {
             self.carry(index, direction, carry);
         }
+        self.headers.add_flags(index, direction, headers.tcp_flags);
         self.flows.counters.flow_bytes += u64::from(headers.length);
         if is_half_open && is_answered {
             self.flows.look_at_answer(staged.hash, index, direction, headers);
@@ -404,6 +412,7 @@ impl<P: Part> Walk<P> {
             counts: self.flows.entries.take_counts(index),
             in_effect,
             last_us,
+            headers: self.headers_seen(index),
             series_seen: self.series.store.seen_by_unit(index),
         };
         if let Some(measured) = &self.measured {
@@ -416,6 +425,28 @@ impl<P: Part> Walk<P> {
         self.flows.entries.hot_mut(index).reported_tick = self.flows.active.tick(flow_us);
         self.flows.outbox.report(report);
         report.counts.packets[1] > 0
+    }
+
+    /// Notes the type of service of a half-open flow's packet, which is not changed yet, if it is
+    /// the first of its direction. The packet that answers is one of a half-open flow.
+    #[inline(never)]
+    fn note_tos(&mut self, index: u32, packet: &Packet, headers: &Headers, data: &[u8]) {
+        let hot = self.flows.entries.hot(index);
+        let direction = hot.direction(headers.from_low);
+        let ip = data.get(packet.at + headers.ip_at as usize..);
+        if let Some(ip) = ip.filter(|_| !hot.has_packets_from(direction)) {
+            self.headers.note_tos(index, direction, ip);
+        }
+    }
+
+    /// What headers have said of a flow so far.
+    pub fn headers_seen(&self, index: u32) -> HeadersSeen {
+        let action = match self.flows.effect {
+            Effect::Arrival => self.flows.entries.hot(index).action,
+            // The entry has the action of the rule only.
+            Effect::PacketTime { .. } => 0,
+        };
+        self.headers.read(index, action)
     }
 
     /// The behaviour that a flow has now; `None` where behaviours are off.

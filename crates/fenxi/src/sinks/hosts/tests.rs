@@ -55,6 +55,7 @@ fn ended(host: u8, reason: EndReason, decision: Option<Decision>) -> Record {
         series: None,
         rule: None,
         behaviour: flowmgr::Behaviour::None,
+        headers: Default::default(),
         measured: None,
     })
 }

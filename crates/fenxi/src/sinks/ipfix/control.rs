@@ -11,15 +11,19 @@ use crossbeam_channel::Receiver;
 use dataplane::sink::Sink;
 use flowmgr::TaskId;
 use flowmgr::record::{FlowRecord, Record};
+use measure::Features;
 
 use super::connection::probe;
 use super::exporter::{ExportCounts, Exporter};
+use super::flows::Flows;
 use super::{Destination, IpfixKeys};
 use crate::exit::Failure;
 use crate::metric::{Family, count, number};
 use crate::sinks::queue::{Drain, Queued, RecordSender, RunKind, WritingThread};
 use crate::sinks::reopen::Reopener;
-use crate::sinks::{Connects, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start};
+use crate::sinks::{
+    Connects, Interfaces, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start,
+};
 
 /// Records for a collector, where a run has one.
 pub struct Ipfix;
@@ -37,8 +41,14 @@ impl SinkKind for Ipfix {
         let counts = Arc::new(ExportCounts::default());
         let is_replay = start.replay.is_some();
         let task = start.config.task_number(config.task.as_deref());
-        let classes = (TaskId(task as u8), &*start.names[task].classes);
-        let exporter = Exporter::new(to.clone(), &config, classes, is_replay, counts.clone());
+        let interfaces = match is_replay {
+            true => Interfaces::default(),
+            false => Interfaces::new(start.config),
+        };
+        let is_measured = start.config.measure.in_use() != Features::NONE;
+        let flows = Flows::new(TaskId(task as u8), &start.names[task].classes, interfaces);
+        let exporter =
+            Exporter::new(to.clone(), &config, flows, is_measured, is_replay, counts.clone());
         let control = match &start.replay {
             Some(replay) => start_replay(exporter, &to, config.queue, replay, counts)?,
             None => start_live(exporter, &to, start.config, counts)?,
@@ -172,7 +182,8 @@ impl Sink for FlowSender {
                 series: None,
                 rule: flow.rule,
                 behaviour: flow.behaviour,
-                measured: None,
+                headers: flow.headers,
+                measured: flow.measured,
             }));
         }
     }

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
-use flowmgr::TaskId;
-use flowmgr::record::{EndReason, FlowRecord, Record};
-use ipfix::{ApplicationId, Applications, Encoder, Flow, Message};
+use flowmgr::record::Record;
+use ipfix::{Encoder, Message};
 use tracing::{info, warn};
 
 use super::connection::Connection;
+use super::flows::Flows;
 use super::{Destination, IpfixKeys};
 use crate::exit::Failure;
 use crate::sinks::Answer;
@@ -43,9 +43,7 @@ pub struct ExportCounts {
 pub struct Exporter {
     pub to: Destination,
     template_every: Duration,
-    /// The task whose label is the application.
-    task: TaskId,
-    applications: Applications,
+    flows: Flows,
     encoder: Encoder,
     counts: Arc<ExportCounts>,
     /// The session, where there is one.
@@ -73,16 +71,16 @@ impl Exporter {
     pub fn new(
         to: Destination,
         config: &IpfixKeys,
-        (task, classes): (TaskId, &[String]),
+        flows: Flows,
+        is_measured: bool,
         is_replay: bool,
         counts: Arc<ExportCounts>,
     ) -> Exporter {
         Exporter {
             to,
             template_every: config.template_every,
-            task,
-            applications: Applications::new(classes),
-            encoder: Encoder::new(config.domain, MESSAGE_MAX),
+            flows,
+            encoder: Encoder::new(config.domain, MESSAGE_MAX, is_measured),
             counts,
             connection: None,
             templates_at: None,
@@ -173,10 +171,9 @@ impl Exporter {
             *time_s = (*time_s).max(seconds(record.last_us));
             self.send_first_templates()?;
         }
-        let application =
-            record.decisions[self.task.index()].map(|it| self.applications.id(it.class));
-        let flow = flow_of(record, application);
-        let full = self.encoder.flow(&flow, self.time_s());
+        let time_s = self.time_s();
+        let flow = self.flows.flow(record);
+        let full = self.encoder.flow(&flow, time_s);
         self.counts.records.hold(self.encoder.flows());
         self.since.get_or_insert_with(Instant::now);
         full.map_or(Ok(()), |message| {
@@ -201,7 +198,7 @@ impl Exporter {
 
     fn send_templates(&mut self) -> io::Result<()> {
         let (at_s, mut messages) = (self.time_s(), Vec::new());
-        self.encoder.templates(&self.applications, at_s, &mut messages);
+        self.encoder.templates(&self.flows.applications, at_s, &mut messages);
         self.since = None;
         self.templates_at = Some(Instant::now());
         messages.iter().try_for_each(|message| self.send(message))
@@ -332,38 +329,6 @@ fn has_ended(records: &Receiver<Queued>, counts: &RecordCounts) -> bool {
             false
         }
     }
-}
-
-fn flow_of(record: &FlowRecord, application: Option<ApplicationId>) -> Flow {
-    Flow {
-        source: record.flow.source,
-        destination: record.flow.destination,
-        protocol: record.flow.protocol,
-        start_ms: milliseconds(record.flow.first_us),
-        end_ms: milliseconds(record.last_us),
-        packets: record.counts.packets,
-        bytes: record.counts.bytes,
-        reason: reason_of(record.reason),
-        is_initiator: !record.midstream,
-        flow_id: record.flow.flow_id,
-        application: application.unwrap_or(ApplicationId::UNLABELLED),
-        behaviour: record.behaviour as u8,
-    }
-}
-
-fn reason_of(reason: EndReason) -> ipfix::EndReason {
-    match reason {
-        EndReason::Idle => ipfix::EndReason::IdleTimeout,
-        EndReason::Active => ipfix::EndReason::ActiveTimeout,
-        EndReason::Fin | EndReason::Rst => ipfix::EndReason::EndOfFlow,
-        EndReason::Drain => ipfix::EndReason::ForcedEnd,
-        EndReason::Evicted => ipfix::EndReason::LackOfResources,
-    }
-}
-
-/// Times before the epoch, which only a damaged capture has, become the epoch.
-fn milliseconds(time_us: i64) -> u64 {
-    time_us.max(0) as u64 / 1000
 }
 
 fn seconds(time_us: i64) -> u32 {

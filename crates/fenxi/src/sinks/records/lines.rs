@@ -127,6 +127,7 @@ mod tests {
             series: None,
             rule: None,
             behaviour: flowmgr::Behaviour::None,
+            headers: Default::default(),
             measured: None,
         }))
     }

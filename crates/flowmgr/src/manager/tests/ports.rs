@@ -20,6 +20,7 @@ fn a_flow_counts_at_the_port_where_it_was_first_seen() {
     }
     let [flow] = bench.finish().try_into().expect("one flow");
     assert_eq!(flow.counts.packets, [8, 8]);
+    assert_eq!((flow.headers.in_port, flow.headers.out_port), (1, 2));
     let counters = bench.manager.counters();
     assert_eq!(counters.verdicts.get(Verdict::SeenElsewhere), 16);
     assert_eq!(counters.verdicts.total(), 32);

@@ -35,6 +35,7 @@ fn lines(flows: std::ops::Range<u64>) -> Lines {
             series: None,
             rule: None,
             behaviour: flowmgr::Behaviour::None,
+            headers: Default::default(),
             measured: None,
         });
         lines.push(&record.into()).unwrap();

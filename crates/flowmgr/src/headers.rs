@@ -1,0 +1,91 @@
+//! What headers of a flow's packets say in addition to its key: flags of TCP, type of service,
+//! ports of this machine. A part of a flow.
+
+use std::io;
+
+use crate::action::Action;
+use crate::memory::{Array, Zeroed};
+use crate::part::{First, Part};
+
+/// What headers said since the flow began, where it came in and leaves, and what is done to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(8))] // an index is scaled for nothing
+pub struct HeadersSeen {
+    /// TCP flags of all packets that were walked, forward and in reverse; 0 for UDP.
+    pub tcp_flags: [u8; 2],
+    /// Type of service of IPv4, or traffic class of IPv6, of the first packet forward and in
+    /// reverse, as it came.
+    pub tos: [u8; 2],
+    /// Port where the first packet was seen, from 1; 0 where that is not known.
+    pub in_port: u8,
+    /// Another port where a forward packet was seen, from 1; 0: none.
+    pub out_port: u8,
+    /// Number of the flow's action, when this was read.
+    pub(crate) action: u8,
+}
+
+/// Bytes that a flow takes here.
+pub(crate) const FLOW_BYTES: usize = size_of::<HeadersSeen>();
+const _: () = assert!(FLOW_BYTES == 8);
+
+impl HeadersSeen {
+    /// The DSCP that packets of the flow get, by the flow's action.
+    pub fn dscp_set(&self) -> Option<u8> {
+        Action::of_number(self.action).dscp
+    }
+}
+
+#[expect(unsafe_code, reason = "a promise about a type of integers")]
+mod zeroed {
+    // SAFETY: integers only, and padding that nobody reads.
+    unsafe impl super::Zeroed for super::HeadersSeen {}
+}
+
+/// What headers said of each flow.
+pub(crate) struct HeadersPart(Array<HeadersSeen>);
+
+impl HeadersPart {
+    pub fn new(entries: usize) -> io::Result<HeadersPart> {
+        Array::new(entries).map(HeadersPart)
+    }
+
+    /// What is known of a flow with an action of this number.
+    pub fn read(&self, index: u32, action: u8) -> HeadersSeen {
+        HeadersSeen { action, ..self.0[index as usize] }
+    }
+
+    /// Adds the flags of a packet.
+    #[inline(always)] // into the walk
+    pub fn add_flags(&mut self, index: u32, direction: usize, tcp_flags: u8) {
+        if let Some(seen) = self.0.get_mut(index as usize) {
+            seen.tcp_flags[direction & 1] |= tcp_flags;
+        }
+    }
+
+    /// Notes the type of service of the first packet of a direction. `ip` begins with its IP
+    /// header.
+    pub fn note_tos(&mut self, index: u32, direction: usize, ip: &[u8]) {
+        if let [first, second, ..] = *ip {
+            self.0[index as usize].tos[direction & 1] = match first >> 4 {
+                4 => second,
+                _ => first << 4 | second >> 4,
+            };
+        }
+    }
+
+    /// A packet that goes forward was seen at this port as well.
+    pub fn note_out_port(&mut self, index: u32, port: u8) {
+        self.0[index as usize].out_port = port;
+    }
+}
+
+impl Part for HeadersPart {
+    fn begin(&mut self, index: u32, first: &First<'_>) {
+        let seen = HeadersSeen { in_port: first.in_port, ..HeadersSeen::default() };
+        self.0[index as usize] = seen;
+    }
+
+    fn prefetch(&self, index: u32) {
+        crate::prefetch::prefetch(&self.0, index as usize);
+    }
+}
