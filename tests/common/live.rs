@@ -199,11 +199,6 @@ impl Live {
         self.try_get("/metrics")
     }
 
-    /// The answer to a GET of this path, with its head.
-    pub fn get(&self, path: &str) -> String {
-        self.try_get(path).unwrap()
-    }
-
     fn try_get(&self, path: &str) -> io::Result<String> {
         let mut stream = UnixStream::connect(self.http())?;
         stream.set_read_timeout(Some(PATIENCE))?;
