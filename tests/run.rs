@@ -23,6 +23,7 @@ mod mark;
 mod merged;
 mod mirror;
 mod names;
+mod one_name;
 mod outcomes;
 mod overload;
 mod policy;

@@ -293,6 +293,7 @@ fn config_show_as_json_names_every_key() {
         "mark",
         "measure",
         "model",
+        "names",
         "observe",
         "pipeline",
         "policy",

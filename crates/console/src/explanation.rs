@@ -37,6 +37,9 @@ pub fn text(it: &Explanation) -> String {
     if let Some(host) = &flow.host {
         lines.push(field("host", host));
     }
+    for (end, known) in [("client", &it.client), ("server", &it.server)] {
+        lines.extend(known.as_ref().map(|known| field(end, &known.text())));
+    }
     if let Some(task) = &it.task {
         lines.push(String::new());
         lines.push(field("task", &with_when(task, &it.when)));

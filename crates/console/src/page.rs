@@ -180,7 +180,7 @@ fn hosts(out: &mut String, top: &Top, view: &View) -> std::fmt::Result {
     ];
     table::open(out, ("hosts", "Hosts now"), Some((view, Sorted::Hosts)), &headings)?;
     for it in top.hosts.iter().take(ROWS) {
-        let host = it.address.parse().ok();
+        let host = Some(it.address.clone());
         let address = link(&view.filtered(|filter| filter.host = host), &it.address);
         let name = it.name.as_deref().map_or(String::new(), |name| html(name) + " ");
         let label = it.label.as_deref().map_or("-".to_owned(), html);
@@ -214,13 +214,14 @@ fn flows(out: &mut String, flows: &[FlowRow], view: &View) -> std::fmt::Result {
     table::open(out, ("flows", "Flows"), Some((view, Sorted::Flows)), &headings)?;
     for flow in flows {
         let class = if flow.label.is_some() { "name" } else { "name soft" };
+        let [from, to] = flow.shown_ends();
         let mut cells = vec![
             (class, link(&format!("/flow?flow={}", flow.flow_id), &flow.shown_labels())),
             ("n", flow.confidence.map_or(String::new(), |it| format!("{it:.2}"))),
             ("", html(flow.decided_by.as_deref().unwrap_or(""))),
             ("", html(&flow.transport)),
-            ("", html(&flow.src)),
-            ("", html(&flow.dst)),
+            ("", html(&from)),
+            ("", html(&to)),
             ("n", scaled(flow.bytes_per_s)),
             ("n", scaled(flow.bytes as f64)),
             ("n", grouped(flow.packets)),

@@ -3,7 +3,6 @@
 #![allow(missing_docs, reason = "a name that says it all needs no comment")]
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -61,8 +60,9 @@ pub enum Request {
         /// Only flows with this label, in upper or lower case.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         label: Option<String>,
+        /// Only flows of this host, by its address or its name.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        host: Option<IpAddr>,
+        host: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         port: Option<u16>,
         #[serde(default)]
@@ -86,7 +86,8 @@ pub enum Request {
     },
     /// All metrics, as `/metrics` has them.
     Metrics {},
-    /// The hosts whose flows were labelled, latest labels first.
+    /// The hosts whose flows were labelled, latest labels first; where the model labels no hosts,
+    /// all that are known.
     Hosts {
         #[serde(default)]
         label: Option<String>,
@@ -386,14 +387,43 @@ impl DeviceRow {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HostRow {
     pub address: String,
-    /// `None`: no label is likely enough yet.
+    #[serde(flatten)]
+    pub known: KnownHost,
+    /// `None`: no label is likely enough yet, or the model names no hosts.
     pub label: Option<String>,
     /// Probability of the label, 0 to 1.
     pub confidence: Option<f64>,
-    /// Flows that count so far.
+    /// Flows that count so far; where the model names no hosts, flows in the tables now.
     pub flows: usize,
     /// Time of its last label, RFC 3339.
-    pub last: String,
+    pub last: Option<String>,
+}
+
+/// What leases, files and neighbours say of a host. Names come from other machines.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownHost {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+    /// Who made the network card.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vendor: Option<String>,
+    /// All of its addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
+}
+
+impl KnownHost {
+    /// In one line, for people: `laptop, 10.0.0.5, fd00::5, 00:16:3e:00:00:05 (Xensource, Inc.)`.
+    pub fn text(&self) -> String {
+        let mac = self.mac.as_ref().map(|mac| match &self.vendor {
+            Some(vendor) => format!("{mac} ({vendor})"),
+            None => mac.clone(),
+        });
+        let parts = self.name.iter().chain(&self.addresses).chain(&mac);
+        parts.map(String::as_str).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// Counters of the sinks by name, such as `records_written`.

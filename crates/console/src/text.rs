@@ -21,7 +21,8 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-fn is_unsafe(character: char) -> bool {
+/// Whether the character moves a cursor, ends a line or turns the direction of reading.
+pub fn is_unsafe(character: char) -> bool {
     character.is_control()
         || matches!(
             character,

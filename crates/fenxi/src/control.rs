@@ -27,6 +27,7 @@ pub mod flow_tables;
 mod goals;
 mod health;
 mod host;
+mod hosts;
 mod http;
 pub mod overview;
 mod room;
@@ -53,9 +54,10 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::exit::Failure;
 use crate::label_names::LabelNames;
 use crate::metric::Value;
+use crate::names::{Names, NamesKeys};
 use crate::protocol::{
-    Body, Code, Figure, FlowFilter, FlowQuery, OfferedTask, Order, Reply, Request, RuleRow, Status,
-    Top,
+    Body, Code, Figure, FlowFilter, FlowQuery, HostRate, OfferedTask, Order, Reply, Request,
+    RuleRow, Status, Top,
 };
 use crate::scores;
 use collector::{Collector, STALLED_AFTER, Watched};
@@ -191,6 +193,8 @@ pub struct Plane {
     collector: Mutex<Collector>,
     tables: Mutex<FlowTables>,
     history: Mutex<History>,
+    /// What hosts are called.
+    names: Names,
     explainer: Explainer,
     calls: mpsc::Sender<Call>,
     is_draining: AtomicBool,
@@ -210,6 +214,7 @@ impl Plane {
         let plane = Arc::new(Plane {
             facts,
             collector: Mutex::new(collector),
+            names: tables.names.clone(),
             tables: Mutex::new(tables),
             history: Mutex::default(),
             explainer: Explainer::default(),
@@ -260,8 +265,9 @@ impl Plane {
 
     pub async fn metrics(&self) -> String {
         let in_tables = self.rule_totals().await;
+        let busiest = self.busiest().await;
         let collector = self.collected().await;
-        let view = self.view(&collector, in_tables);
+        let view = View { busiest, ..self.view(&collector, in_tables) };
         let mut page = String::new();
         for family in catalogue::families(&view) {
             exposition::write(&mut page, &family);
@@ -309,7 +315,7 @@ impl Plane {
             }
             Request::Explain { flow } => self.explain(&flow).await,
             Request::Flows { label, host, port, sort, reverse, top } => {
-                let filter = match self.filter(&FlowFilter { label, host, port }) {
+                let filter = match self.filter(&FlowFilter { label, host, port }).await {
                     Ok(filter) => filter,
                     Err(why) => return Reply::refused(Code::NotFound, why),
                 };
@@ -317,6 +323,7 @@ impl Plane {
                 let mut tables = self.tables.lock().await;
                 flow_rows::reply(&mut tables, &self.facts.names, &filter, order, top).await
             }
+            Request::Hosts { label, top } => self.hosts(label, top).await,
             Request::PolicyShow { counters: true, .. } => {
                 let mut reply = self.call(request).await;
                 if let Some(Body::Policy(shown)) = &mut reply.body {
@@ -326,6 +333,37 @@ impl Plane {
             }
             request => self.call(request).await,
         }
+    }
+
+    /// The hosts that the model has labelled, or, if it labels none, all that are known.
+    async fn hosts(&self, label: Option<String>, top: usize) -> Reply {
+        let is_any = label.is_none();
+        let mut reply = self.call(Request::Hosts { label, top }).await;
+        if let Some(Body::Hosts(rows)) = &mut reply.body {
+            hosts::add_known(rows, &self.names);
+        } else if is_any && reply.code == Code::NotHere as u16 {
+            let mut tables = self.tables.lock().await;
+            let rows = hosts::rows(&self.names, tables.picture().await, top);
+            if !rows.is_empty() {
+                return Reply::ok(Body::Hosts(rows));
+            }
+        }
+        reply
+    }
+
+    /// The busiest hosts, as many as have metrics of their own. Called before the collector is
+    /// locked, as in [`Plane::top`].
+    async fn busiest(&self) -> Vec<HostRate> {
+        let most = self.facts.config.section::<NamesKeys>().metrics;
+        if most == 0 {
+            return Vec::new();
+        }
+        let mut tables = self.tables.lock().await;
+        tables.picture().await;
+        let collector = self.collector.lock().await;
+        let classes = &self.facts.names[0].classes;
+        let names = (&*collector.run_sinks, &self.names);
+        top::hosts(tables.picture().await, names, classes, most)
     }
 
     /// Adds the counters of rules that have some of their own.
@@ -354,9 +392,9 @@ impl Plane {
     }
 
     /// # Errors
-    /// There is no such label.
-    fn filter(&self, wanted: &FlowFilter) -> Result<Filter, String> {
-        Filter::new(&self.facts.names, wanted)
+    /// There is no such label or host.
+    async fn filter(&self, wanted: &FlowFilter) -> Result<Filter, String> {
+        Filter::new(&self.facts.names, &self.tables.lock().await.names, wanted)
     }
 
     /// The live view of flows that the filter takes, with at most `rows` flows and hosts.
@@ -395,7 +433,13 @@ impl Plane {
             Some(number) => Some(self.rule(number).await),
             None => None,
         };
-        self.explainer.explain(&self.facts, &subject, others, written, rule).await
+        let mut reply = self.explainer.explain(&self.facts, &subject, others, written, rule).await;
+        if let Some(Body::Explained(explained)) = &mut reply.body {
+            let [client, server] = [subject.name.source.0, subject.name.destination.0];
+            explained.client = hosts::known(&self.names, client);
+            explained.server = hosts::known(&self.names, server);
+        }
+        reply
     }
 
     /// Number, place and text of a rule.
@@ -456,6 +500,7 @@ impl Plane {
             collector,
             pipelines,
             rules_in_tables,
+            busiest: Vec::new(),
             threads: cpu::thread_times(),
             uptime: self.facts.started.elapsed(),
         }

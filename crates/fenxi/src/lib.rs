@@ -28,6 +28,7 @@ pub mod machine;
 mod measured;
 mod memory;
 mod metric;
+mod names;
 mod outcome;
 mod proc;
 mod replay;

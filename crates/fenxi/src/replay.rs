@@ -36,6 +36,7 @@ use crate::control::flow_tables::FlowTables;
 use crate::control::{Facts, HostStats, Plane, Sockets};
 use crate::exit::Failure;
 use crate::learn::SharedHeld;
+use crate::names::{self, Names};
 use crate::outcome::{RunOutcome, Table};
 use crate::rules::{Rules, Traffic};
 use crate::servers::Memories;
@@ -126,7 +127,8 @@ pub fn run(config: &Config, args: &ReplayArgs) -> Result<RunOutcome, Failure> {
     let host = Arc::new(HostStats::new(&[]));
     let series = flow.answering.into_iter().chain(analytics_watched).collect();
     let collector = Collector::new(flow.watched, series, host, sinks.clone());
-    let tables = FlowTables::new(flow.lookers, recent.clone(), &config.host_networks);
+    let no_names = Names::default();
+    let tables = FlowTables::new(flow.lookers, recent.clone(), no_names, &config.host_networks);
     let serving = sockets.map(|sockets| Plane::start(sockets, facts, collector, tables));
     let supervisor = Supervisor {
         run: run.clone(),
@@ -243,6 +245,7 @@ fn open_sinks(
         names,
         labels: &OpenTask::all_labels(tasks),
         hosts: hosts.as_ref(),
+        host_names: &names::Opened::default(),
         records: args.output.flows.as_deref(),
         record_socket: None,
         learn_socket: learn_socket.as_ref(),

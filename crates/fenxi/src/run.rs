@@ -42,6 +42,7 @@ use crate::control::Sockets;
 use crate::exit::Failure;
 use crate::learn::{Key, SharedHeld};
 use crate::memory::Need;
+use crate::names;
 use crate::outcome::{RunOutcome, Table};
 use crate::proc::Machine;
 use crate::rules::{Rules, Traffic};
@@ -152,6 +153,7 @@ fn open(
         servers::recall(config, tasks, &mut packets.flow_managers, is_recorded)?;
     let labels = OpenTask::all_labels(tasks);
     let (services, observed) = services::open(config, &labels, &mut packets.flow_managers)?;
+    let host_names = names::open(config)?;
     // No thread runs yet, and everything that needs more privileges is open.
     privileges::drop_unneeded(plan, tasks)?;
     let hosts = SharedHosts::from_config(config, tasks);
@@ -162,6 +164,7 @@ fn open(
         names: &packets.names,
         labels: &labels,
         hosts: hosts.as_ref(),
+        host_names: &host_names,
         records: plan.records(),
         record_socket: record_socket.as_ref(),
         learn_socket: learn_socket.as_ref(),
@@ -178,6 +181,7 @@ fn open(
     let kernel = first.and_then(|it| it.labels.clone());
     let held = config.learn.is_on().then_some((held, key));
     let memories = (servers, services);
+    let names = host_names.names;
     Ok(Opened {
         pair,
         ports,
@@ -188,6 +192,7 @@ fn open(
         memories,
         by_server,
         recent,
+        names,
         rules,
         held,
     })

@@ -58,6 +58,7 @@ pub static KINDS: &[&dyn SinkKind] = &[
     &nft_set::NftSets,
     &flows::Flows,
     &hosts::Hosts,
+    &crate::names::Reading,
     &crate::learn::Learning,
     &crate::servers::Kept,
     &crate::services::Observing,

@@ -7,6 +7,8 @@
 pub(crate) const REQUEST: u16 = 0x1;
 /// `NLM_F_ACK`: request an answer on success, too.
 pub(crate) const ACK: u16 = 0x4;
+/// `NLM_F_DUMP`: request the whole table.
+pub(crate) const DUMP: u16 = 0x300;
 /// `NLM_F_CREATE`.
 pub(crate) const CREATE: u16 = 0x400;
 

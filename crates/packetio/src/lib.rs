@@ -13,6 +13,7 @@
 //! | [`capture`] | [`CaptureReader`] over a capture file, [`Sequence`] over several |
 //! | [`batch`] | [`FrameBatch`], frames that own their bytes, and a channel of batches |
 //! | [`sharded`] | ports of one interface that pass frames on, so that a flow has one worker |
+//! | `overheard` | [`Overheard`], copies of UDP packets from certain ports |
 //! | [`stream`] | [`StreamRx`], frames out of a Unix socket or a pipe |
 //! | [`faults`] | [`Faults`], around a port, loses, cuts and corrupts frames |
 //! | [`writer`] | [`CaptureWriter`], frames into a capture file |
@@ -40,6 +41,7 @@ pub mod interface;
 pub mod kept;
 mod mapping;
 pub mod open;
+mod overheard;
 pub mod rx;
 mod settings;
 pub mod sharded;
@@ -63,6 +65,7 @@ pub use first::{
 };
 pub use kept::{AdoptError, Inherited, inherited};
 pub use open::{adopt, open, open_copies, open_tx, probe};
+pub use overheard::Overheard;
 pub use rx::{LinkEvent, Notice, Received, Rx, RxCounts, WaitHandle, wait};
 pub use settings::{
     Direction, FirstPackets, Keeper, KernelDepth, KernelLabels, KernelMarks, KernelPort,

@@ -34,9 +34,17 @@ pub(crate) struct Link {
 
 /// A raw packet socket that receives nothing before it is bound.
 pub(crate) fn packet_socket() -> io::Result<OwnedFd> {
+    packet_socket_of(SocketType::RAW)
+}
+
+/// The same, but its packets begin behind the link header.
+pub(crate) fn datagram_packet_socket() -> io::Result<OwnedFd> {
+    packet_socket_of(SocketType::DGRAM)
+}
+
+fn packet_socket_of(kind: SocketType) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (family, kind) = (AddressFamily::PACKET, SocketType::RAW);
-    Ok(socket_with(family, kind, flags, None)?)
+    Ok(socket_with(AddressFamily::PACKET, kind, flags, None)?)
 }
 
 /// A socket for queries about interfaces; needs no capability.

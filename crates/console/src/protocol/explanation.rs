@@ -3,13 +3,19 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::FlowRow;
+use super::{FlowRow, KnownHost};
 
 /// All that is known about one flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     /// The flow as `fenxi ctl flows` has it.
     pub flow: FlowRow,
+    /// The host that sent the first packet, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<KnownHost>,
+    /// The host that received it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<KnownHost>,
     /// Time of the first packet, RFC 3339.
     pub first: String,
     /// Time of the last packet, RFC 3339.

@@ -13,6 +13,12 @@ pub struct FlowRow {
     pub src: String,
     /// Receiver of the first packet, with port.
     pub dst: String,
+    /// What the sender is called; `None`: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub src_name: Option<String>,
+    /// What the receiver is called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dst_name: Option<String>,
     /// IP protocol number.
     pub proto: u8,
     /// Name of the transport protocol: `TCP` or `UDP`.
@@ -66,6 +72,16 @@ pub struct TaskLabel {
 }
 
 impl FlowRow {
+    /// Sender and receiver with their ports, by name where they have one: `laptop:4000`.
+    pub fn shown_ends(&self) -> [String; 2] {
+        [(&self.src, &self.src_name), (&self.dst, &self.dst_name)].map(|(end, name)| {
+            match (name, end.rsplit_once(':')) {
+                (Some(name), Some((_, port))) => format!("{name}:{port}"),
+                _ => end.clone(),
+            }
+        })
+    }
+
     /// The labels of all tasks, or in brackets why the first has none: `TLS, camera`.
     pub fn shown_labels(&self) -> String {
         let none = || format!("({})", self.no_label.as_deref().unwrap_or("none"));
@@ -165,16 +181,24 @@ pub struct LabelRate {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HostRate {
+    /// Its busiest address.
     pub address: String,
-    /// Its name; `None`: not known.
+    /// What it is called; `None`: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     pub flows: u64,
     pub packets_per_s: f64,
     pub bytes_per_s: f64,
-    /// Its name, if the model names hosts and this one has a name; otherwise the label of its
+    /// What it is, if the model names devices and this one has a label; otherwise the label of its
     /// fastest flow.
     pub label: Option<String>,
+}
+
+impl HostRate {
+    /// Its name, else its address.
+    pub fn shown(&self) -> &str {
+        self.name.as_ref().unwrap_or(&self.address)
+    }
 }
 
 /// What was lost since the start, each with its noun, such as `packets before they were read`.

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 pub struct FlowFilter {
     /// A label of any task, in upper or lower case.
     pub label: Option<String>,
-    /// The host that the flow's label describes.
-    pub host: Option<IpAddr>,
+    /// The host that the flow's label describes, by address or name.
+    pub host: Option<String>,
     /// The port of either end.
     pub port: Option<u16>,
 }

@@ -318,7 +318,8 @@ impl Screen {
             let label = flow.shown_labels();
             let style = if flow.label.is_some() { NAME } else { DIM };
             let cells = columns.iter().map(|column| (column.of)(flow)).collect();
-            row(&label, cells, &flow.src, &flow.dst, [style, PLAIN])
+            let [from, to] = flow.shown_ends();
+            row(&label, cells, &from, &to, [style, PLAIN])
         }));
         lines
     }
@@ -429,7 +430,7 @@ fn hosts(top: &Top, width: usize) -> Vec<Line<'static>> {
     lines.extend(top.hosts.iter().map(|host| {
         row(
             [
-                host.name.as_deref().unwrap_or(&host.address),
+                host.shown(),
                 &short(host.flows as f64),
                 &short(host.bytes_per_s),
                 host.label.as_deref().unwrap_or("-"),

@@ -1,6 +1,5 @@
 //! `fenxi ctl`: queries and commands for a running instance.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -53,9 +52,9 @@ pub enum CtlCommand {
         /// Show only flows with this label, in upper or lower case
         #[arg(short, long)]
         label: Option<String>,
-        /// Show only flows of this host
-        #[arg(long, value_name = "ADDRESS")]
-        host: Option<IpAddr>,
+        /// Show only flows of this host, by address or name
+        #[arg(long, value_name = "HOST")]
+        host: Option<String>,
         /// Show only flows with this port at either end
         #[arg(long)]
         port: Option<u16>,
@@ -76,7 +75,7 @@ pub enum CtlCommand {
         #[arg(required = true, value_name = "FLOW", num_args = 1..)]
         flow: Vec<String>,
     },
-    /// List hosts with their labels, latest first
+    /// List hosts: those that the model labels, latest first, or all that are known
     Hosts {
         /// Show only hosts with this label
         #[arg(short, long)]

@@ -71,7 +71,7 @@ fn request(command: &CtlCommand) -> Result<Request, Failure> {
         CtlCommand::Metrics => Request::Metrics {},
         CtlCommand::Flows { label, host, port, sort, reverse, top } => Request::Flows {
             label: label.clone(),
-            host: *host,
+            host: host.clone(),
             port: *port,
             sort: *sort,
             reverse: *reverse,
@@ -171,7 +171,8 @@ fn page(body: &Body) -> String {
             devices.iter().map(device_row),
         ),
         Body::Flows(flows) => table(
-            "flow|label|conf|by|proto|B/s|pkt/s|age|bytes|packets|from|to|host|does|rtt|ended",
+            "flow|label|conf|by|proto|B/s|pkt/s|age|bytes|packets|from|to|client|server|host|does|\
+             rtt|ended",
             flows.iter().map(flow_row),
         ),
         Body::Metrics(page) => page.clone(),
@@ -180,9 +181,10 @@ fn page(body: &Body) -> String {
             let screen = Screen { top: Some((**top).clone()), ..Screen::default() };
             screen.text(80, 24)
         }
-        Body::Hosts(hosts) => {
-            table("host|label|confidence|flows|last label", hosts.iter().map(host_row))
-        }
+        Body::Hosts(hosts) => table(
+            "host|name|mac|vendor|label|confidence|flows|last label",
+            hosts.iter().map(host_row),
+        ),
         Body::Services(services) => table(
             "service|egress|in flight|begun|answered|reset|unanswered|in B|out B|p50|p90",
             services.iter().flat_map(service_rows),
@@ -314,6 +316,8 @@ fn flow_row(flow: &FlowRow) -> Vec<String> {
         grouped(flow.packets),
         flow.src.clone(),
         flow.dst.clone(),
+        or_dash(&flow.src_name),
+        or_dash(&flow.dst_name),
         or_dash(&flow.host),
         or_dash(&flow.behaviour),
         or_dash(&flow.measured.as_ref().and_then(Measured::round_trip_us).map(milliseconds)),
@@ -322,12 +326,20 @@ fn flow_row(flow: &FlowRow) -> Vec<String> {
 }
 
 fn host_row(host: &HostRow) -> Vec<String> {
+    let known = &host.known;
+    let addresses = match known.addresses.is_empty() {
+        true => host.address.clone(),
+        false => known.addresses.join(", "),
+    };
     vec![
-        host.address.clone(),
+        addresses,
+        or_dash(&known.name),
+        or_dash(&known.mac),
+        or_dash(&known.vendor),
         or_dash(&host.label),
         or_dash(&host.confidence.map(|it| format!("{it:.2}"))),
         host.flows.to_string(),
-        host.last.clone(),
+        or_dash(&host.last),
     ]
 }
 

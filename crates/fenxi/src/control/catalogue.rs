@@ -2,7 +2,8 @@
 //!
 //! The scrape, `docs/metrics.md` (a test compares them) and the figures of `fenxi ctl status` come
 //! from this table. Names, units and labels follow the conventions of Prometheus: base units,
-//! `_total` for counters, labels whose sum makes sense, never an address or a port as a label.
+//! `_total` for counters, labels whose sum makes sense, and no address or port as a label, except
+//! where names.metrics asks for hosts.
 //!
 //! Nothing is counted here: [`super::collector`] gathers the threads' counters. Sinks declare their
 //! own metrics, which follow the table.
@@ -543,6 +544,12 @@ static CATALOGUE: &[Row] = &[
     metric(C, "fenxi_worker_stalls_total", "stalls", &["worker"],
         "How often a thread of the data path did not answer for more than a second.",
         stalls),
+    metric(G, "fenxi_host_bytes_per_second", "bytes per second", &["host", "address"],
+        "Rates of the busiest hosts, as many as names.metrics says; the address is the busiest of \
+        the host.",
+        |view| view.busiest.iter().map(|host| {
+            number(&[host.name.as_deref().unwrap_or(""), &host.address], host.bytes_per_s)
+        }).collect()),
 ];
 
 #[cfg(test)]

@@ -71,6 +71,8 @@ pub fn explanation(
         when,
         tasks: parts,
         flow: subject.row,
+        client: None,
+        server: None,
     })
 }
 

@@ -10,6 +10,7 @@ use flowmgr::record::FlowName;
 
 use super::flow_tables::{LiveFlow, Rate, totals};
 use crate::measured::measured;
+use crate::names::Names;
 use crate::protocol::{Column, FlowFilter, Order};
 use crate::sinks::records::behaviour_name;
 use crate::sinks::{Known, Recent};
@@ -19,21 +20,23 @@ use crate::sinks::{Known, Recent};
 pub struct Filter {
     /// Classes with the label, each with its task.
     classes: Option<Vec<(usize, u16)>>,
-    host: Option<IpAddr>,
+    /// All addresses of the host.
+    hosts: Option<Vec<IpAddr>>,
     port: Option<u16>,
 }
 
 impl Filter {
     /// # Errors
-    /// No task has this label.
-    pub fn new(names: &[TaskNames], wanted: &FlowFilter) -> Result<Filter, String> {
+    /// No task has this label; there is no such host.
+    pub fn new(names: &[TaskNames], hosts: &Names, wanted: &FlowFilter) -> Result<Filter, String> {
         let classes = wanted.label.as_deref().map(|label| classes_of(names, label));
         let classes = classes.transpose()?;
-        Ok(Filter { classes, host: wanted.host, port: wanted.port })
+        let hosts = wanted.host.as_deref().map(|host| addresses_of(hosts, host)).transpose()?;
+        Ok(Filter { classes, hosts, port: wanted.port })
     }
 
     pub fn takes_all(&self) -> bool {
-        self.classes.is_none() && self.host.is_none() && self.port.is_none()
+        self.classes.is_none() && self.hosts.is_none() && self.port.is_none()
     }
 
     pub fn takes(&self, flow: &LiveFlow) -> bool {
@@ -54,9 +57,22 @@ impl Filter {
         let is_of = |classes: &Vec<(usize, u16)>| {
             classes.iter().any(|&(task, class)| class_of(task) == Some(class))
         };
-        (self.host.is_none() || self.host == host)
+        let is_host = |hosts: &Vec<IpAddr>| host.is_some_and(|host| hosts.contains(&host));
+        self.hosts.as_ref().is_none_or(is_host)
             && self.port.is_none_or(|port| ports.contains(&port))
             && self.classes.as_ref().is_none_or(is_of)
+    }
+}
+
+/// The addresses of a host by one of them, which stands for itself only, or by its name.
+fn addresses_of(names: &Names, host: &str) -> Result<Vec<IpAddr>, String> {
+    if let Ok(address) = host.parse() {
+        return Ok(vec![address]);
+    }
+    let addresses = names.addresses(host);
+    match addresses.is_empty() {
+        true => Err(format!("no host \"{host}\"; `fenxi ctl hosts` lists those that are known")),
+        false => Ok(addresses),
     }
 }
 

@@ -9,6 +9,7 @@ use flowmgr::{Counts, OtherLabel, Standing};
 use super::flow_order::{self, Filter};
 use super::flow_tables::{FlowTables, LiveFlow, totals};
 use crate::measured::measured;
+use crate::names::Names;
 use crate::protocol::{Body, FLOWS_MAX, FlowRow, Order, Reply, TaskLabel};
 use crate::sinks::records::behaviour_name;
 use crate::sinks::{Known, Recent};
@@ -26,7 +27,8 @@ pub async fn reply(
     let recent = recent.lock();
     let top = top.min(FLOWS_MAX);
     let flows = tables.last_picture().flows.iter().filter(|flow| filter.takes(flow));
-    let mut rows = rows(flows, order, (&*recent, names), top);
+    let hosts = &tables.names;
+    let mut rows = rows(flows, order, (&*recent, names, hosts), top);
     let host = |flow: &FlowName| tables.host(flow.source.0, flow.destination.0);
     let mut ended: Vec<(&Known, Option<IpAddr>)> = recent
         .ended()
@@ -36,7 +38,7 @@ pub async fn reply(
     ended.sort_by_key(|(known, _)| std::cmp::Reverse(totals(&known.counts)[1]));
     let left = top - rows.len();
     let ended = ended.into_iter().take(left);
-    rows.extend(ended.map(|(known, host)| ended_row(known, host, names)));
+    rows.extend(ended.map(|(known, host)| ended_row(known, host, names, hosts)));
     Reply::ok(Body::Flows(rows))
 }
 
@@ -44,14 +46,14 @@ pub async fn reply(
 pub fn rows<'a>(
     flows: impl Iterator<Item = &'a LiveFlow>,
     order: Order,
-    (recent, names): (&Recent, &'a [TaskNames]),
+    (recent, names, hosts): (&Recent, &'a [TaskNames], &Names),
     top: usize,
 ) -> Vec<FlowRow> {
     let first = flow_order::first(flows, order, (recent, names), top).into_iter();
-    first.map(|flow| live_row(flow, recent, names)).collect()
+    first.map(|flow| live_row(flow, recent, names, hosts)).collect()
 }
 
-pub fn live_row(flow: &LiveFlow, recent: &Recent, names: &[TaskNames]) -> FlowRow {
+pub fn live_row(flow: &LiveFlow, recent: &Recent, names: &[TaskNames], hosts: &Names) -> FlowRow {
     let look = &flow.look;
     let mut counts = recent.reported(look.flow.flow_id);
     crate::sinks::add_counts(&mut counts, &look.counts);
@@ -69,11 +71,16 @@ pub fn live_row(flow: &LiveFlow, recent: &Recent, names: &[TaskNames]) -> FlowRo
         age_s: seconds(flow.now_us.saturating_sub(look.flow.first_us)),
         idle_s: seconds(flow.now_us.saturating_sub(look.last_us)),
         labels: labels(names, |other| look.others.get(other).copied().flatten()),
-        ..row(&look.flow, flow.host, decision, &counts, &names[0].classes)
+        ..row(&look.flow, (flow.host, hosts), decision, &counts, &names[0].classes)
     }
 }
 
-pub fn ended_row(known: &Known, host: Option<IpAddr>, names: &[TaskNames]) -> FlowRow {
+pub fn ended_row(
+    known: &Known,
+    host: Option<IpAddr>,
+    names: &[TaskNames],
+    hosts: &Names,
+) -> FlowRow {
     let lasted_us = known.last_us.saturating_sub(known.flow.first_us).max(0);
     let classes = &names[0].classes;
     FlowRow {
@@ -86,7 +93,7 @@ pub fn ended_row(known: &Known, host: Option<IpAddr>, names: &[TaskNames]) -> Fl
             let decision = known.others.get(&(other as u8 + 1));
             decision.map(|decision| OtherLabel::from(*decision))
         }),
-        ..row(&known.flow, host, known.decision, &known.counts, classes)
+        ..row(&known.flow, (host, hosts), known.decision, &known.counts, classes)
     }
 }
 
@@ -108,17 +115,20 @@ fn labels(names: &[TaskNames], of: impl Fn(usize) -> Option<OtherLabel>) -> Vec<
 
 fn row(
     flow: &FlowName,
-    host: Option<IpAddr>,
+    (host, hosts): (Option<IpAddr>, &Names),
     decision: Option<Decision>,
     counts: &Counts,
     classes: &[String],
 ) -> FlowRow {
     let end = |(address, port)| SocketAddr::new(address, port).to_string();
+    let name = |address: IpAddr| hosts.name(address).map(|name| name.to_string());
     let [packets, bytes] = totals(counts);
     FlowRow {
         flow_id: flow.flow_id,
         src: end(flow.source),
         dst: end(flow.destination),
+        src_name: name(flow.source.0),
+        dst_name: name(flow.destination.0),
         proto: flow.protocol,
         transport: transport(flow.protocol).to_owned(),
         host: host.map(|host| host.to_string()),

@@ -17,6 +17,7 @@ use dataplane::rules::RuleTotals;
 use flowmgr::{Counts, FlowDetail, FlowLook, Standing, Wanted};
 use tokio::time::sleep;
 
+use crate::names::Names;
 use crate::sinks::{RecentFlows, host_of};
 
 /// Minimum time between two pictures.
@@ -58,7 +59,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    fn add(&mut self, other: Rate) {
+    pub fn add(&mut self, other: Rate) {
         self.packets += other.packets;
         self.bytes += other.bytes;
     }
@@ -96,6 +97,8 @@ pub struct FlowTables {
     lookers: Vec<Looker>,
     /// Records of recent flows.
     pub recent: RecentFlows,
+    /// What hosts are called.
+    pub names: Names,
     networks: Arc<[Network]>,
     picture: Picture,
     /// Earliest time of the next picture.
@@ -104,10 +107,16 @@ pub struct FlowTables {
 
 impl FlowTables {
     /// The tables of these workers. `networks`: networks of the hosts, if configured.
-    pub fn new(lookers: Vec<Looker>, recent: RecentFlows, networks: &[Network]) -> FlowTables {
+    pub fn new(
+        lookers: Vec<Looker>,
+        recent: RecentFlows,
+        names: Names,
+        networks: &[Network],
+    ) -> FlowTables {
         FlowTables {
             lookers,
             recent,
+            names,
             networks: networks.into(),
             picture: Picture::default(),
             next_at: None,

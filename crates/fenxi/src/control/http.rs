@@ -198,7 +198,7 @@ async fn answer(request: &Request<Incoming>, plane: &Plane, is_local: bool) -> A
     match path {
         "/" => {
             let mut view = View::parse(query);
-            let filter = plane.filter(&view.filter).unwrap_or_else(|why| {
+            let filter = plane.filter(&view.filter).await.unwrap_or_else(|why| {
                 view.filter = FlowFilter::default();
                 view.refuse(why);
                 Filter::default()

@@ -1,6 +1,7 @@
 //! The figures of `fenxi top` and the page, and the history of the last minutes.
 
-use std::collections::VecDeque;
+use std::cmp::Ordering;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 use console::page::Orders;
@@ -11,6 +12,7 @@ use super::flow_rows;
 use super::flow_tables::{FlowTables, Picture, Rate, Sum};
 use super::view::View;
 use super::{Facts, overview, rows};
+use crate::names::Names;
 use crate::protocol::{
     CheckRow, Column, FLOWS_MAX, HostRate, LabelRate, Losses, Order, Overview, Point, Top,
 };
@@ -86,7 +88,7 @@ pub async fn build(
     let names = &view.facts.names;
     let (most, classes) = (most.min(FLOWS_MAX), &names[0].classes);
     let overview = overview::build(view);
-    let recent = tables.recent.clone();
+    let (recent, host_names) = (tables.recent.clone(), tables.names.clone());
     let picture = tables.picture().await;
     let recent = recent.lock();
     let chosen = (!filter.takes_all()).then(|| picture.only(|flow| filter.takes(flow)));
@@ -107,8 +109,13 @@ pub async fn build(
         label_p50_ms: overview.label_p50_ms,
         label_p99_ms: overview.label_p99_ms,
         labels: labels(picture, classes, &given, orders.labels),
-        hosts: hosts(picture, sinks, classes, (orders.hosts, most)),
-        flows: flow_rows::rows(picture.flows.iter(), orders.flows, (&*recent, &names[..]), most),
+        hosts: hosts(picture, (sinks, &host_names), classes, (orders.hosts, most)),
+        flows: flow_rows::rows(
+            picture.flows.iter(),
+            orders.flows,
+            (&*recent, &names[..], &host_names),
+            most,
+        ),
         devices: rows::devices(view.collector, names),
         losses: losses(&overview),
         history: history.points.iter().cloned().collect(),
@@ -160,45 +167,72 @@ fn label_key(rate: &LabelRate, column: Column) -> Option<Key<'_>> {
     }
 }
 
-/// The first `most` hosts in this order, with their labels if the model labels hosts, else with the
-/// label of their fastest flow.
-fn hosts(
+/// The first `most` hosts in this order, all addresses of a host together, with their labels if the
+/// model labels hosts, else with the label of their fastest flow.
+pub fn hosts(
     picture: &Picture,
-    sinks: &Sinks,
+    (sinks, names): (&Sinks, &Names),
     classes: &[String],
     (order, most): (Order, usize),
 ) -> Vec<HostRate> {
-    type Host<'a> = (&'a IpAddr, &'a (Sum, Rate, Option<u16>));
-    let label = |(address, (_, _, class)): Host<'_>| {
-        sinks.host_name(*address).or_else(|| classes.get(usize::from((*class)?)).cloned())
+    let known = names.snapshot();
+    let mut addresses: Vec<_> = picture.hosts.iter().collect();
+    addresses.sort_by(|(x, (a, ..)), (y, (b, ..))| Rate::order(&a.rate, &b.rate).then(x.cmp(y)));
+    // By the first address of the host that is known; any other address stands for itself.
+    let mut hosts: HashMap<IpAddr, HostSum> = HashMap::new();
+    for (&address, (sum, highest, class)) in addresses {
+        let first = known.host(address).map_or(address, |host| host.addresses[0]);
+        let none = HostSum { address, sum: Sum::default(), highest: Rate::default(), class: None };
+        hosts.entry(first).or_insert(none).add(sum, *highest, *class);
+    }
+    let label = |host: &HostSum| {
+        let of_class = || classes.get(usize::from(host.class?)).cloned();
+        sinks.host_name(host.address).or_else(of_class)
     };
-    let mut hosts: Vec<_> = picture.hosts.iter().collect();
-    hosts.sort_by(|(x, (a, ..)), (y, (b, ..))| Rate::order(&a.rate, &b.rate).then(x.cmp(y)));
+    let mut hosts: Vec<HostSum> = hosts.into_values().collect();
+    hosts.sort_by(|a, b| Rate::order(&a.sum.rate, &b.sum.rate).then(a.address.cmp(&b.address)));
     match order.by {
-        Column::Host => hosts.sort_by(|(a, _), (b, _)| order.compare(&Some(a), &Some(b))),
-        Column::Flows => hosts
-            .sort_by(|(_, (a, ..)), (_, (b, ..))| order.compare(&Some(a.flows), &Some(b.flows))),
+        Column::Host => hosts.sort_by(|a, b| order.compare(&Some(a.address), &Some(b.address))),
+        Column::Flows => {
+            hosts.sort_by(|a, b| order.compare(&Some(a.sum.flows), &Some(b.sum.flows)))
+        }
         Column::Label => {
-            let mut labelled: Vec<_> = hosts.into_iter().map(|host| (label(host), host)).collect();
+            let mut labelled: Vec<_> = hosts.into_iter().map(|host| (label(&host), host)).collect();
             labelled.sort_by(|(a, _), (b, _)| order.compare(a, b));
             hosts = labelled.into_iter().map(|(_, host)| host).collect();
         }
-        _ => hosts.sort_by(|(_, (a, ..)), (_, (b, ..))| {
-            order.compare(&Some(a.rate.bytes), &Some(b.rate.bytes))
-        }),
+        _ => hosts.sort_by(|a, b| order.compare(&Some(a.sum.rate.bytes), &Some(b.sum.rate.bytes))),
     }
-    let row = |host: Host<'_>| {
-        let (address, (sum, ..)) = host;
-        HostRate {
-            address: address.to_string(),
-            name: None,
-            flows: sum.flows,
-            packets_per_s: sum.rate.packets,
-            bytes_per_s: sum.rate.bytes,
-            label: label(host),
-        }
+    let row = |host: HostSum| HostRate {
+        address: host.address.to_string(),
+        name: names.name(host.address).map(|name| name.to_string()),
+        flows: host.sum.flows,
+        packets_per_s: host.sum.rate.packets,
+        bytes_per_s: host.sum.rate.bytes,
+        label: label(&host),
     };
     hosts.into_iter().take(most).map(row).collect()
+}
+
+/// The flows of a host.
+struct HostSum {
+    /// Its busiest address.
+    address: IpAddr,
+    sum: Sum,
+    /// The rate of its fastest flow, and its class.
+    highest: Rate,
+    class: Option<u16>,
+}
+
+impl HostSum {
+    /// Adds an address of the host, after those with higher rates.
+    fn add(&mut self, sum: &Sum, highest: Rate, class: Option<u16>) {
+        if self.sum.flows == 0 || Rate::order(&highest, &self.highest) == Ordering::Less {
+            (self.highest, self.class) = (highest, class);
+        }
+        self.sum.flows += sum.flows;
+        self.sum.rate.add(sum.rate);
+    }
 }
 
 fn losses(overview: &Overview) -> Losses {

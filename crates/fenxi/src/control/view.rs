@@ -10,6 +10,7 @@ use flowmgr::DepthCounters;
 use super::Facts;
 use super::collector::{Collector, Life, Watched};
 use super::health::Health;
+use crate::protocol::HostRate;
 use dataplane::counters::{AnalyticsSnapshot, FlowSnapshot, TaskSnapshot};
 use dataplane::rules::RuleTotals;
 use dataplane::state::RuntimeState;
@@ -26,6 +27,8 @@ pub struct View<'a> {
     pub pipelines: Vec<PipelineSums>,
     /// Counters of rules in the last picture of the tables, with live flows; empty if not needed.
     pub rules_in_tables: RuleTotals,
+    /// The hosts that have metrics of their own.
+    pub busiest: Vec<HostRate>,
     /// CPU time by thread, s.
     pub threads: BTreeMap<String, f64>,
     /// Time since the run began.

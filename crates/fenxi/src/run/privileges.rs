@@ -8,6 +8,7 @@ use tracing::info;
 
 use super::{RunPlan, ports, sandbox};
 use crate::exit::Failure;
+use crate::names::NamesKeys;
 use crate::sinks;
 use crate::weights;
 
@@ -38,6 +39,8 @@ pub fn drop_unneeded(plan: &RunPlan<'_>, tasks: &[OpenTask]) -> Result<(), Failu
     }
     let recording = recording.map(|dir| dir.join(recording::HEADER_FILE));
     let profiles = dataplane::profiles::make_folder(tasks).map(|folder| folder.join("profile"));
+    // Leases at the usual places are worth no right.
+    let NamesKeys { leases, .. } = config.section();
     let sinks = sinks::rights(config, plan.records());
     let written = sinks.written.iter().map(PathBuf::as_path);
     sandbox::enter(&sandbox::Needs {
@@ -52,6 +55,7 @@ pub fn drop_unneeded(plan: &RunPlan<'_>, tasks: &[OpenTask]) -> Result<(), Failu
         read: read
             .chain(tasks.iter().map(|task| task.bundle.dir()))
             .chain(config.accel.library.as_deref())
+            .chain(leases.iter().map(PathBuf::as_path))
             .collect(),
     })
 }

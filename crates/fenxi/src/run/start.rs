@@ -24,6 +24,7 @@ use crate::control::flow_tables::FlowTables;
 use crate::control::{Facts, HostStats, Plane, Sockets};
 use crate::exit::Failure;
 use crate::learn::{Key, Offers, SharedHeld};
+use crate::names::Names;
 use crate::rules::Rules;
 use crate::signals::{Signals, hangups};
 use crate::sinks::{RecentFlows, Sinks};
@@ -55,6 +56,7 @@ pub struct Opened {
     pub by_server: Option<Arc<ServerActions>>,
     /// What records say of recent flows.
     pub recent: RecentFlows,
+    pub names: Names,
     /// The rules, which are in force from the first packet on.
     pub rules: Rules,
     /// Held-out samples, where the run gives samples to learn from, and who has to sign offers.
@@ -160,7 +162,8 @@ impl Opened {
         let host = Arc::new(HostStats::new(&config.io.interfaces));
         let collector =
             Collector::new(threads.watched, threads.answering, host.clone(), sinks.clone());
-        let tables = FlowTables::new(threads.lookers, self.recent, &config.host_networks);
+        let tables =
+            FlowTables::new(threads.lookers, self.recent, self.names, &config.host_networks);
         let serving = Plane::start(self.sockets, facts, collector, tables)?;
         let supervisor = Supervisor {
             live: Some(Live::new(live, &run)),

@@ -30,6 +30,7 @@ use super::reopen::Reopener;
 use crate::exit::Failure;
 use crate::learn::SharedHeld;
 use crate::metric::Family;
+use crate::names;
 use crate::protocol::{Reply, Request, Sums, Written};
 use crate::servers::Memories;
 use crate::services;
@@ -41,6 +42,8 @@ pub struct Start<'a> {
     pub labels: &'a [Arc<[Label]>],
     /// The hosts of the run, where the model names hosts.
     pub hosts: Option<&'a SharedHosts>,
+    /// What hosts are called, and what reads it; nothing in a replay.
+    pub host_names: &'a names::Opened,
     /// Where records go (`--flows`, or live `records.path`).
     pub records: Option<&'a Path>,
     /// Live: the socket on which readers get them.

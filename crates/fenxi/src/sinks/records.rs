@@ -24,6 +24,7 @@ use serde::Serialize;
 use sha1::{Digest, Sha1};
 
 use crate::measured::measured;
+use crate::names::Names as HostNames;
 use crate::rules::number_by_order;
 use crate::sinks::Interfaces;
 use crate::sinks::hosts::HostRecord;
@@ -50,6 +51,8 @@ pub struct Names {
     /// The task whose labels name hosts.
     hosts: TaskId,
     interfaces: Interfaces,
+    /// What hosts are called.
+    of_hosts: HostNames,
 }
 
 /// What records call a task and its classes.
@@ -76,7 +79,13 @@ impl Names {
             name: (&*task.name != DEFAULT_TASK).then(|| task.name.to_string()),
             is_left_out: tasks.get(number).is_some_and(|task| !task.records),
         });
-        Names { tasks: all.collect(), hosts: hosts.unwrap_or_default(), interfaces }
+        let of_hosts = HostNames::default();
+        Names { tasks: all.collect(), hosts: hosts.unwrap_or_default(), interfaces, of_hosts }
+    }
+
+    /// These, with what hosts are called.
+    pub fn with_hosts(self, of_hosts: HostNames) -> Names {
+        Names { of_hosts, ..self }
     }
 
     fn task(&self, task: TaskId) -> Option<&OfTask> {
@@ -107,6 +116,10 @@ struct Flow {
     community_id: String,
     src: IpAddr,
     dst: IpAddr,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    src_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dst_name: Option<String>,
     src_port: u16,
     dst_port: u16,
     proto: u8,
@@ -213,7 +226,7 @@ impl Line<'_> {
 
 fn label_line<'a>(record: &LabelRecord, names: &'a Names) -> Line<'a> {
     Line::Label {
-        flow: flow(&record.flow),
+        flow: flow(&record.flow, names),
         time: rfc3339(record.time_us),
         labelled: labelled(Some(&record.decision), names.task(record.task)),
     }
@@ -229,7 +242,7 @@ fn flow_line<'a>(
     let interface = |at: Option<usize>| at.map(|at| interfaces.names[at].as_str());
     let [in_interface, out_interface] = interfaces.of(headers).map(interface);
     Line::Flow {
-        flow: flow(&record.flow),
+        flow: flow(&record.flow, names),
         last: rfc3339(record.last_us),
         r#final: record.is_final(),
         midstream: record.midstream,
@@ -285,13 +298,16 @@ fn host_line<'a>(host: &HostRecord, names: &'a Names) -> Line<'a> {
     }
 }
 
-fn flow(name: &FlowName) -> Flow {
+fn flow(name: &FlowName, names: &Names) -> Flow {
+    let host = |address| names.of_hosts.name(address).map(|name| name.to_string());
     Flow {
         schema_version: SCHEMA_VERSION,
         flow_id: name.flow_id,
         community_id: community_id(name),
         src: name.source.0,
         dst: name.destination.0,
+        src_name: host(name.source.0),
+        dst_name: host(name.destination.0),
         src_port: name.source.1,
         dst_port: name.destination.1,
         proto: name.protocol,

@@ -104,6 +104,7 @@ fn another_sink_needs_its_file_and_a_place_in_the_list() {
             names: &pipelines.names.clone(),
             labels: &[labels(&tasks[0].bundle)],
             hosts: None,
+            host_names: &crate::names::Opened::default(),
             records: Some(&file),
             record_socket: None,
             learn_socket: None,

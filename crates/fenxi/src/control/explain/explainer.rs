@@ -36,12 +36,12 @@ pub async fn find(
     let mut ended = recent.find(&wanted).filter(|known| known.ended.is_some());
     if let Some((detail, live)) = live {
         let known = recent.get(detail.look.flow.flow_id);
-        let row = live_row(&live, &recent, names);
+        let row = live_row(&live, &recent, names, &tables.names);
         return Some((Subject::live(row, &detail, &live, known), ended.count()));
     }
     let known = ended.next()?;
     let host = tables.host(known.flow.source.0, known.flow.destination.0);
-    let row = ended_row(known, host, names);
+    let row = ended_row(known, host, names, &tables.names);
     Some((Subject::ended(row, known), ended.count()))
 }
 

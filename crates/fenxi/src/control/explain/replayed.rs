@@ -10,6 +10,7 @@ use super::super::flow_rows::ended_row;
 use super::explainer::dscp;
 use super::{AskedTask, Subject, ask, explanation, wanted};
 use crate::exit::Failure;
+use crate::names::Names;
 use crate::protocol::{Explanation, FlowQuery};
 use crate::sinks::{RecentFlows, host_of};
 
@@ -25,7 +26,7 @@ pub fn of_records(
     let known = fitting.next()?;
     let ends = (known.flow.source.0, known.flow.destination.0);
     let host = host_of(ends.0, ends.1, &config.host_networks);
-    let row = ended_row(known, host, names);
+    let row = ended_row(known, host, names, &Names::default());
     Some((Subject::ended(row, known), fitting.count()))
 }
 

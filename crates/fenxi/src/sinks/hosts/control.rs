@@ -18,7 +18,7 @@ use crate::exit::Failure;
 use crate::figures::grouped;
 use crate::label_names::LabelNames;
 use crate::metric::{Family, count};
-use crate::protocol::{Body, Code, HOSTS_MAX, HostRow, Reply, Request, Sums};
+use crate::protocol::{Body, Code, HOSTS_MAX, HostRow, KnownHost, Reply, Request, Sums};
 use crate::sinks::records::rfc3339;
 use crate::sinks::{Lost, Report, SinkControl, SinkKind, Start};
 
@@ -135,10 +135,11 @@ impl HostControl {
         let label = |(class, _)| self.classes.get(usize::from(class)).cloned();
         HostRow {
             address: host.address.to_string(),
+            known: KnownHost::default(),
             label: host.name.and_then(label),
             confidence: host.name.map(|(_, confidence)| confidence),
             flows: host.flows,
-            last: rfc3339(host.last_us),
+            last: Some(rfc3339(host.last_us)),
         }
     }
 }

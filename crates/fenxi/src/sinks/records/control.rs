@@ -60,7 +60,8 @@ impl SinkKind for Records {
             Some(_) => Interfaces::default(),
             None => Interfaces::new(start.config),
         };
-        let names = Names::new(start.names, &start.config.tasks, hosts, interfaces);
+        let names = Names::new(start.names, &start.config.tasks, hosts, interfaces)
+            .with_hosts(start.host_names.names.clone());
         let lines = Lines::new(names, start.hosts.cloned());
         let control = match (&start.replay, start.records) {
             (Some(replay), Some(path)) => RecordControl {
