@@ -7,6 +7,7 @@ SHELL := /bin/bash
 FENXI := target/release/fenxi
 DEMO := demo/office.pcap
 VENV := target/venv
+FLEET := target/fleet-venv
 TOOLS := target/tools
 
 .PHONY: help
@@ -100,7 +101,7 @@ demo: fenxi ## replay the shipped capture: a table of flows with labels, and a s
 	@scripts/demo/flow-table target/demo.jsonl
 
 .PHONY: test
-test: onnxruntime $(VENV) ## run all tests; the last line says how many passed, failed and were skipped; TEST_FLAGS=--without-tools: again without tools
+test: onnxruntime $(VENV) $(FLEET) ## run all tests; the last line says how many passed, failed and were skipped; TEST_FLAGS=--without-tools: again without tools
 	@scripts/test/run $(TEST_FLAGS)
 
 .PHONY: test-tools
@@ -113,6 +114,12 @@ $(VENV): scripts/test/check_labels.txt
 	@rm -rf $(VENV)
 	@{ python3 -m venv $(VENV) && $(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps -r scripts/test/check_labels.txt; } \
 	  || { rm -rf $(VENV); echo "make: no Python environment for the label test (is python3-venv installed?)" >&2; }
+
+# ClickHouse and DuckDB for Python, for the test of examples/fleet. Without them it is skipped by name.
+$(FLEET): tests/fleet/requirements.txt
+	@rm -rf $(FLEET)
+	@{ python3 -m venv $(FLEET) && $(FLEET)/bin/pip install --quiet --disable-pip-version-check --no-deps -r $<; } \
+	  || { rm -rf $(FLEET); echo "make: no Python environment for the test of examples/fleet (is python3-venv installed?)" >&2; }
 
 TRAIN := target/train-package
 

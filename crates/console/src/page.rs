@@ -2,6 +2,7 @@
 //! anything from elsewhere, whole without scripts.
 
 mod chart;
+mod history;
 mod table;
 mod view;
 
@@ -15,6 +16,8 @@ use table::{bar, link, plain, row};
 
 use view::Sorted;
 pub use view::{Orders, View, decoded};
+
+pub use history::history;
 
 /// The one inline style.
 pub const STYLE: &str = include_str!("page/style.css");
@@ -84,8 +87,9 @@ fn write(out: &mut String, top: &Top, view: &View) -> std::fmt::Result {
     out.push_str("</div>");
     write!(
         out,
-        "<footer>Figures for programs: <a href=\"/metrics\">/metrics</a>. Health: <a \
-         href=\"/readyz?verbose\">/readyz</a>.</footer>\
+        "<footer>Past traffic: <a href=\"/history\">/history</a>. Figures for programs: \
+         <a href=\"/metrics\">/metrics</a>. Health: <a href=\"/readyz?verbose\">/readyz</a>.\
+         </footer>\
          </main><script>{SCRIPT}</script></body></html>"
     )
 }

@@ -18,6 +18,7 @@ mod ctl;
 mod init;
 mod model;
 mod policy;
+mod report;
 mod run;
 
 pub use ctl::{CtlArgs, CtlCommand, CtlModelCommand, CtlPolicyCommand, TopArgs};
@@ -28,6 +29,9 @@ pub use model::{
 pub use policy::{
     PolicyCheckArgs, PolicyCommand, PolicyExplainArgs, PolicyStatsArgs, RuleFile, RuleFormat,
 };
+pub use report::ReportArgs;
+#[cfg(feature = "history")]
+pub use report::top as report_rows;
 #[cfg(test)]
 pub use run::FaultRates;
 pub use run::{LiveArgs, OutputArgs, ReplayArgs, RunArgs, Speed};
@@ -74,6 +78,8 @@ pub enum Command {
     Ctl(CtlArgs),
     /// Show a running instance live: labels, hosts, flows, devices and losses
     Top(TopArgs),
+    /// Sum up past traffic, in local time, by label, host, service or hour (history.path)
+    Report(ReportArgs),
     /// Write the man pages and shell completions into a folder: for packages
     #[command(hide = true)]
     Manual(ManualArgs),

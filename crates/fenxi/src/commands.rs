@@ -9,6 +9,7 @@ pub mod model;
 pub mod policy;
 pub mod profile;
 pub mod replay;
+pub mod report;
 pub mod run;
 
 use crate::cli::ShowArgs;

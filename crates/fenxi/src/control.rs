@@ -26,6 +26,8 @@ mod flow_rows;
 pub mod flow_tables;
 mod goals;
 mod health;
+#[cfg(feature = "history")]
+mod history;
 mod host;
 mod hosts;
 mod http;
@@ -196,6 +198,9 @@ pub struct Plane {
     /// What hosts are called.
     names: Names,
     explainer: Explainer,
+    /// Held while the history is read.
+    #[cfg(feature = "history")]
+    reporting: Mutex<()>,
     calls: mpsc::Sender<Call>,
     is_draining: AtomicBool,
     /// Held for reading while a reply is written.
@@ -218,6 +223,8 @@ impl Plane {
             tables: Mutex::new(tables),
             history: Mutex::default(),
             explainer: Explainer::default(),
+            #[cfg(feature = "history")]
+            reporting: Mutex::default(),
             calls: sender,
             is_draining: AtomicBool::new(false),
             replying: RwLock::new(()),

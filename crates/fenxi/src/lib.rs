@@ -20,6 +20,7 @@ mod commands;
 mod control;
 mod escape;
 pub mod exit;
+mod history;
 mod holder;
 mod label_names;
 mod learn;
@@ -49,7 +50,7 @@ mod workers;
 
 pub use cli::{is_dash, seconds};
 
-use console::{figures, protocol};
+use console::{figures, protocol, report};
 
 /// The program: reads the command line, does what it says, and gives the exit code.
 pub fn main() -> ExitCode {
@@ -97,6 +98,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Profile(args) => commands::profile::profile(&args),
         Command::Ctl(args) => commands::ctl::ctl(&args),
         Command::Top(args) => commands::ctl::top(&args),
+        Command::Report(args) => commands::report::report(&args),
         Command::Manual(args) => commands::manual::manual(&args),
     }
 }

@@ -9,5 +9,7 @@ mod file;
 mod kept;
 mod merge;
 
+#[cfg(feature = "history")]
+pub use file::lock;
 pub use kept::{Kept, Memories, recall, unusable};
 pub use merge::copy_bytes;

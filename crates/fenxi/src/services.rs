@@ -17,3 +17,5 @@ mod section;
 
 pub use control::{Observing, Opened, Ports, open};
 pub use replayed::Replayed;
+#[cfg(feature = "history")]
+pub use section::{ServiceKeys, services};

@@ -61,6 +61,7 @@ pub static KINDS: &[&dyn SinkKind] = &[
     &crate::names::Reading,
     &crate::learn::Learning,
     &crate::servers::Kept,
+    &crate::history::History,
     &crate::services::Observing,
     &crate::weights::WeightedServers,
 ];

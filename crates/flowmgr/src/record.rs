@@ -194,6 +194,23 @@ pub struct BehaviourRecord {
 }
 
 impl FlowRecord {
+    /// The same without the series, and so without anything on the heap.
+    pub fn without_series(&self) -> FlowRecord {
+        FlowRecord {
+            flow: self.flow,
+            last_us: self.last_us,
+            midstream: self.midstream,
+            counts: self.counts,
+            reason: self.reason,
+            is_half_open: self.is_half_open,
+            decisions: self.decisions,
+            series: None,
+            rule: self.rule,
+            behaviour: self.behaviour,
+            measured: self.measured,
+        }
+    }
+
     /// Whether this is the flow's last record.
     pub fn is_final(&self) -> bool {
         self.reason != EndReason::Active

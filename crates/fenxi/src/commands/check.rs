@@ -146,6 +146,8 @@ fn deep(
     findings.extend(control::findings(machine, &config.control));
     findings.extend(records::findings(machine, &config.records));
     findings.extend(records::of_servers(machine, &config.servers));
+    let history = config.section::<crate::history::Keys>().path;
+    findings.extend(records::of_history(machine, history.as_deref()));
     findings.extend(records::collectors(machine, config));
     let mut measured = goals::Measured::new();
     for (number, task) in tasks.iter().enumerate() {

@@ -40,10 +40,13 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let keys = loaded.effective().config;
     let is_asked = |key: &str| keys.iter().any(|it| it.key == key && it.origin == Origin::Set);
     let mut config = loaded.config;
-    // The configuration may be a live run's, whose collector must not get a capture's records, and
-    // whose tuner must not learn from it.
+    // The configuration may be a live run's, whose collector and history must not get a capture's
+    // records, and whose tuner must not learn from it.
     if args.output.ipfix.is_none() {
         config.reset("ipfix.to");
+    }
+    if !is_asked("history.path") {
+        config.reset("history.path");
     }
     if !is_asked("learn.socket") {
         config.learn.socket = None;

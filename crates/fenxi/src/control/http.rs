@@ -178,13 +178,14 @@ async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S, status: StatusCode) {
 
 async fn answer(request: &Request<Incoming>, plane: &Plane, is_local: bool) -> Answer {
     let path = request.uri().path();
-    if matches!(path, "/" | "/flow") && is_local && !is_loopback_name(request) {
+    let is_page = matches!(path, "/" | "/flow" | "/history");
+    if is_page && is_local && !is_loopback_name(request) {
         let page =
             "the page answers to localhost, 127.0.0.1 and [::1] only; see control.http_exposed\n";
         return text(StatusCode::MISDIRECTED_REQUEST, page.to_owned());
     }
-    if !matches!(path, "/" | "/flow" | "/metrics" | "/livez" | "/readyz") {
-        let page = "not found; try /, /metrics, /livez or /readyz\n";
+    if !is_page && !matches!(path, "/metrics" | "/livez" | "/readyz") {
+        let page = "not found; try /, /history, /metrics, /livez or /readyz\n";
         return text(StatusCode::NOT_FOUND, page.to_owned());
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -212,6 +213,13 @@ async fn answer(request: &Request<Incoming>, plane: &Plane, is_local: bool) -> A
             let status = StatusCode::from_u16(reply.code);
             let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             for_people(status, page::flow(&reply))
+        }
+        #[cfg(not(feature = "history"))]
+        "/history" => text(StatusCode::NOT_FOUND, format!("{}\n", crate::history::ABSENT)),
+        #[cfg(feature = "history")]
+        "/history" => {
+            let page = plane.history_page(query).await;
+            for_people(StatusCode::OK, page)
         }
         "/metrics" => {
             let page = plane.metrics().await;

@@ -11,6 +11,7 @@ use config::Config;
 
 use crate::cli::{ReplayArgs, is_dash};
 use crate::exit::Failure;
+use crate::history;
 use crate::sinks::ipfix::{Destination, IpfixKeys};
 
 /// Refuses outputs that would destroy an input or each other.
@@ -25,7 +26,9 @@ pub fn check(args: &ReplayArgs, config: &Config) -> Result<(), Failure> {
         Some(Destination::File(path)) => Some(path.as_path()),
         _ => None,
     };
-    let outputs = [("--flows", flows), ("--write", write), ("--ipfix", ipfix)];
+    let history = config.section::<history::Keys>().path;
+    let history = ("history.path", history.as_deref());
+    let outputs = [("--flows", flows), ("--write", write), ("--ipfix", ipfix), history];
     for (option, output) in outputs {
         let Some(output) = output else { continue };
         if args.files.iter().any(|input| is_same(input, output)) {

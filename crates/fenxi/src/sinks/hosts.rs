@@ -62,6 +62,11 @@ impl SharedHosts {
         self.lock().take(&flow)
     }
 
+    /// The class of a host, where it has one.
+    pub fn class_of(&self, host: IpAddr) -> Option<u16> {
+        self.lock().name(host)
+    }
+
     fn flow_of(&self, record: &Record) -> Option<HostFlow> {
         HostFlow::from_record(record, self.task, &self.networks)
     }

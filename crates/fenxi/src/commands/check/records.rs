@@ -18,6 +18,7 @@ use config::checked::{Records, Rotate, Servers};
 
 const CHECK: &str = "records";
 const SERVERS: &str = "servers";
+const HISTORY: &str = "history";
 
 /// A record file without rotation should have at least this much free space, bytes.
 const ENOUGH: u64 = 1 << 30;
@@ -50,6 +51,14 @@ pub fn of_servers(machine: &Machine, servers: &Servers) -> Vec<Finding> {
     };
     let found = writable(SERVERS, path, folder, machine.unit().is_some()).or_else(unusable);
     found.into_iter().chain(in_reach(SERVERS, machine, folder)).collect()
+}
+
+/// The file of the history: whether it can be written.
+pub fn of_history(machine: &Machine, path: Option<&Path>) -> Vec<Finding> {
+    let Some(path) = path else { return Vec::new() };
+    let folder = folder_of(path);
+    let found = writable(HISTORY, path, folder, machine.unit().is_some());
+    found.into_iter().chain(in_reach(HISTORY, machine, folder)).collect()
 }
 
 fn writable(check: &'static str, path: &Path, folder: &Path, is_service: bool) -> Option<Finding> {

@@ -163,7 +163,7 @@ impl SinkControl for HostControl {
     }
 
     fn host_name(&self, host: IpAddr) -> Option<String> {
-        self.classes.get(usize::from(self.hosts.lock().name(host)?)).cloned()
+        self.classes.get(usize::from(self.hosts.class_of(host)?)).cloned()
     }
 
     fn finish(&self, _: Instant) -> Result<(), Failure> {

@@ -171,20 +171,7 @@ struct FlowSender(RecordSender);
 impl Sink for FlowSender {
     fn record(&mut self, record: &Record) {
         if let Record::Flow(flow) = record {
-            self.0.send(Record::Flow(FlowRecord {
-                flow: flow.flow,
-                last_us: flow.last_us,
-                midstream: flow.midstream,
-                counts: flow.counts,
-                reason: flow.reason,
-                is_half_open: flow.is_half_open,
-                decisions: flow.decisions,
-                series: None,
-                rule: flow.rule,
-                behaviour: flow.behaviour,
-                headers: flow.headers,
-                measured: flow.measured,
-            }));
+            self.0.send(Record::Flow(flow.without_series()));
         }
     }
 
