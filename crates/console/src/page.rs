@@ -133,7 +133,7 @@ fn figures(out: &mut String, top: &Top) -> std::fmt::Result {
 /// The form that filters labels, hosts and flows.
 fn filters(out: &mut String, view: &View) -> std::fmt::Result {
     let filter = &view.filter;
-    let host = filter.host.map(|it| it.to_string());
+    let host = filter.host.clone();
     let port = filter.port.map(|it| it.to_string());
     out.push_str("<form role=\"search\">");
     for (name, title, value) in

@@ -370,7 +370,7 @@ impl Plane {
         let collector = self.collector.lock().await;
         let classes = &self.facts.names[0].classes;
         let names = (&*collector.run_sinks, &self.names);
-        top::hosts(tables.picture().await, names, classes, most)
+        top::hosts(tables.picture().await, names, classes, (Order::default(), most))
     }
 
     /// Adds the counters of rules that have some of their own.

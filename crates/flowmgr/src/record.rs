@@ -207,6 +207,7 @@ impl FlowRecord {
             series: None,
             rule: self.rule,
             behaviour: self.behaviour,
+            headers: self.headers,
             measured: self.measured,
         }
     }

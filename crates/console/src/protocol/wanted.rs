@@ -1,7 +1,6 @@
 //! Which flows are wanted, and in what order: for `fenxi ctl flows` and the page.
 
 use std::cmp::Ordering;
-use std::net::IpAddr;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
