@@ -189,6 +189,31 @@ fn explain_names_the_rule_and_those_it_beat() {
     assert_eq!(told["winner"], json!("office.toml:11 (heavy guests)"));
 }
 
+/// What a rule needs besides the tuple, and when it counts.
+#[test]
+fn explain_says_what_time_vlan_profile_and_host_a_rule_waits_for() {
+    let family = fs::read_to_string(common::root().join("configs/policy/family.toml")).unwrap();
+    let files = Files::new(&[("family.toml", &family.replace("\"tablet\"", "\"10.0.0.5\""))]);
+    let told = |args: &[&str]| {
+        let flow = ["10.0.0.5:4000 > 192.0.2.4:443 udp"];
+        files.ran("explain", &[&flow, args].concat()).expect_code(0).stdout
+    };
+    let day = told(&["--at", "sat 20:59"]);
+    for reason in [
+        "\n           outside its hours (mon-thu,sun 21:00-06:30)\n",
+        "\n           needs the VLAN 20, has 0\n",
+        "\n           needs the behaviour realtime, and profile work is off, and needs the host \
+         office-laptop as an end\n",
+    ] {
+        assert!(day.contains(reason), "{reason}: {day}");
+    }
+    assert!(told(&["--at", "mon 06:29"]).contains("\nwins     family.toml:8 (bedtime): "));
+    let camera = told(&["--at", "sat 3:00", "--vlan", "20", "--profile", "work"]);
+    assert!(camera.contains("\nwins     family.toml:15 (cameras): "), "{camera}");
+    assert!(!camera.contains("profile work is off"), "{camera}");
+    files.ran("explain", &["10.0.0.5:4000 > 192.0.2.4:443 udp", "--at", "8 pm"]).expect_code(64);
+}
+
 #[test]
 fn explain_refuses_what_is_no_flow() {
     let files = Files::new(&[("office.toml", OFFICE)]);

@@ -5,6 +5,7 @@ mod backends;
 mod behaviour;
 mod bypass;
 mod capture;
+mod closed;
 mod ctinfo;
 mod devices;
 mod dpdk;

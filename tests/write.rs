@@ -8,6 +8,7 @@
 use crate::common;
 
 mod expected;
+mod hours;
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;

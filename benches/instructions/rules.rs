@@ -25,14 +25,7 @@ impl Rules {
     pub fn begin(manager: &mut Manager) -> Rules {
         let set = read();
         let policy = Policy::new(&set, &Names::default()).expect("rules without names");
-        let rules = RulesInForce {
-            policy: Arc::new(policy),
-            counted: Arc::default(),
-            numbering: 0,
-            names: Arc::default(),
-            unasked: std::sync::Arc::default(),
-            named: Arc::default(),
-        };
+        let rules = RulesInForce::of(Arc::new(policy), 0);
         let update = RulesUpdate::new(rules, manager.max_flows(), false).expect("memory for rules");
         let (looked_up, mut change) = update.begin();
         manager.change_rules(&mut change);

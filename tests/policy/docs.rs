@@ -123,6 +123,7 @@ fn shipped_rules_are_right() {
     for (name, rules) in [
         ("configs/policy/home.toml", 4),
         ("configs/policy/office.toml", 8),
+        ("configs/policy/family.toml", 3),
         ("configs/policy/isp.toml", 10),
         ("examples/shaper/rules.toml", 5),
     ] {

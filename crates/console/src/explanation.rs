@@ -54,6 +54,10 @@ pub fn text(it: &Explanation) -> String {
     if let Some(rule) = &it.rule {
         lines.push(field("rule", rule));
     }
+    for (at, closed) in it.closed_rules.iter().enumerate() {
+        let name = if it.rule.is_none() && at == 0 { "rule" } else { "" };
+        lines.push(field(name, &format!("not {closed}")));
+    }
     lines.push(field("model", &it.model));
     lines.push(String::new());
     lines.extend(series(it));

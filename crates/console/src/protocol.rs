@@ -16,7 +16,7 @@ pub use live::{FlowRow, HostRate, LabelRate, Losses, Point, RuleSums, TaskLabel,
 pub use measured::{
     Measured, MeasuredRtt, MeasuredSide, MeasuredSizes, MeasuredWindow, milliseconds,
 };
-pub use policy::{PolicyChanged, PolicyShown, RuleRow};
+pub use policy::{PolicyChanged, PolicyShown, ProfileRow, RuleRow};
 pub use scores::{ScoredBand, ScoredModel, ScoredTask};
 pub use services::{EgressRow, Quantiles, ServiceRow};
 pub use wanted::{Column, FlowFilter, Order};
@@ -159,6 +159,12 @@ pub enum Request {
     PolicyLoad { file: PathBuf },
     /// Undo the last of these two.
     PolicyUndo {},
+    /// Switch a profile of rules.
+    PolicyProfile {
+        /// As rules name it.
+        name: String,
+        on: bool,
+    },
     /// The rules in use.
     PolicyShow {
         /// Only the rule of this number or name.
@@ -169,6 +175,14 @@ pub enum Request {
         counters: bool,
         #[serde(default = "rules")]
         limit: usize,
+    },
+    /// Rules in whose box a flow is, but which count for no flow now.
+    PolicyClosed {
+        /// Ends and protocol, as for `explain`; the side that began it comes first.
+        flow: String,
+        /// Only those that come before this one, by its number.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        before: Option<u64>,
     },
     /// Shut down gracefully.
     Drain {},

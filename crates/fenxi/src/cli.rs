@@ -21,7 +21,7 @@ mod policy;
 mod report;
 mod run;
 
-pub use ctl::{CtlArgs, CtlCommand, CtlModelCommand, CtlPolicyCommand, TopArgs};
+pub use ctl::{CtlArgs, CtlCommand, CtlModelCommand, CtlPolicyCommand, Switch, TopArgs};
 pub use init::{InitArgs, Link, Want};
 pub use model::{
     BenchArgs, CheckArgs, CompileArgs, DevicesArgs, InfoArgs, ModelCommand, ProfileArgs, TryArgs,

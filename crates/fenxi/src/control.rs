@@ -445,8 +445,27 @@ impl Plane {
             let [client, server] = [subject.name.source.0, subject.name.destination.0];
             explained.client = hosts::known(&self.names, client);
             explained.server = hosts::known(&self.names, server);
+            if self.facts.is_live {
+                explained.closed_rules = self.closed_rules(&subject).await;
+            }
         }
         reply
+    }
+
+    /// Rules that count for no flow now and would come before the flow's own, with the reason.
+    async fn closed_rules(&self, subject: &explain::Subject) -> Vec<String> {
+        let name = &subject.name;
+        let flow =
+            FlowQuery::Ends { protocol: Some(name.protocol), a: name.source, b: name.destination };
+        let request = Request::PolicyClosed { flow: flow.to_string(), before: subject.rule };
+        let rows = match self.call(request).await.body {
+            Some(Body::Policy(shown)) => shown.rows,
+            _ => Vec::new(),
+        };
+        let line = |RuleRow { number, place, closed, .. }: RuleRow| {
+            Some(format!("{number}, {place}: {}", closed?))
+        };
+        rows.into_iter().filter_map(line).collect()
     }
 
     /// Number, place and text of a rule.

@@ -226,7 +226,7 @@ fn open_tagged(
     let (Some(output), Some((_, manager))) = (&args.write, pipelines.flow_managers.first()) else {
         return Ok(None);
     };
-    let writer = TaggedWriter::create(output, manager, rules.map(|rules| &rules.policy))?;
+    let writer = TaggedWriter::create(output, manager, rules)?;
     Ok(Some(Box::new(writer)))
 }
 

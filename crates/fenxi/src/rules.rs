@@ -5,11 +5,13 @@
 //! refuse the same rules with the same words.
 
 mod changes;
+mod clock;
+mod moment;
 mod terms;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,15 +21,19 @@ use config::Config;
 use dataplane::Error;
 use dataplane::rules::{COUNTED_MAX, RuleNames, RulesInForce, numbering};
 use dataplane::state::RulesState;
-use policy::{Label, PolicyError, RuleNumber, RuleSet, Store, StoreError, Version};
+use policy::{Label, Moment, PolicyError, RuleNumber, RuleSet, Store, StoreError, Version};
 use rulefiles::write;
 use tracing::info;
 
+use crate::names::Names;
 use crate::protocol::{PolicyShown, RULES_MAX, RuleRow};
 use crate::weights;
 
 use changes::number_of;
 pub use changes::{Refused, number_by_order};
+pub use clock::LocalClock;
+use moment::closed;
+pub use moment::outside;
 pub use terms::{Terms, Traffic};
 
 /// Number of rules from which the log shows progress.
@@ -42,6 +48,15 @@ pub struct Rules {
     /// The store's numbering, for which `in_force` has a number that is unique in the process.
     numbering: u64,
     by_name: HashMap<Box<str>, RuleNumber>,
+    /// Profiles that are on.
+    profiles: BTreeSet<String>,
+    /// Whom names of hosts stand for.
+    hosts: Names,
+    /// Names of hosts that rules have, and those that stand for nobody now.
+    host_names: BTreeSet<String>,
+    unknown_hosts: BTreeSet<String>,
+    /// What the gates are by.
+    moment: Moment,
     /// Whether flow workers ask from the first packet on: the configuration names a file, or
     /// programs may act on flows.
     is_on: bool,
@@ -92,16 +107,14 @@ impl Rules {
         let store = Store::new(set, terms.names.clone(), terms.update);
         let store = store.map_err(|error| Error::Data(error.to_string()))?;
         let mut rules = Rules {
-            in_force: RulesInForce {
-                policy: store.version().policy.clone(),
-                counted: Arc::default(),
-                numbering: numbering(),
-                names: Arc::default(),
-                unasked: Arc::default(),
-                named: Arc::default(),
-            },
+            in_force: RulesInForce::of(store.version().policy.clone(), numbering()),
             numbering: store.version().numbering,
             store,
+            profiles: terms.profiles.clone(),
+            hosts: Names::default(),
+            host_names: BTreeSet::new(),
+            unknown_hosts: BTreeSet::new(),
+            moment: Moment::default(),
             terms,
             by_name: HashMap::new(),
             is_on,
@@ -110,6 +123,10 @@ impl Rules {
         };
         rules.note_names();
         rules.index_names();
+        rules.index_hosts();
+        rules.moment = rules.now();
+        rules.set_gates();
+        rules.in_force.calendar = rules.calendar();
         Ok(rules)
     }
 
@@ -170,6 +187,7 @@ impl Rules {
             rules: self.store.len() as u64,
             is_pending: self.store.has_pending(),
             changes: self.changes,
+            profiles: self.profile_rows(),
             rows,
         })
     }
@@ -181,6 +199,7 @@ impl Rules {
             name: set.name(rule).map(str::to_owned),
             place: set.place_of(&set.rules[rule as usize]),
             rule: write::one(set, rule, None),
+            closed: closed(set.condition(rule), &self.moment),
             flows: None,
             packets: None,
             bytes: None,
@@ -205,6 +224,9 @@ impl Rules {
             self.in_force.names = Arc::default();
         }
         self.note_names();
+        self.index_hosts();
+        self.moment = self.now();
+        self.set_gates();
         true
     }
 

@@ -19,8 +19,8 @@ use crate::flows::Flows;
 use crate::part::{First, Part};
 use ask::Asking;
 pub(crate) use ask::{Cause, Known, Waiting};
-use marks::InForce;
 pub use marks::RuleMemory;
+use marks::{FirstPacket, InForce};
 
 mod ask;
 mod marks;
@@ -49,6 +49,11 @@ pub struct RuleQuestion {
     /// Port where the first packet was seen, from 1; 0 where that is not known. See
     /// [`crate::Manager::receive_from`].
     pub in_port: u8,
+    /// VLAN of the first packet's outermost tag; 0 without one. If the flow began before there were
+    /// rules, the first packet that raised a question counts, here and below.
+    pub vlan: u16,
+    /// DSCP of the first packet, as it came.
+    pub dscp: u8,
     /// Time of the first packet, µs since the epoch.
     pub first_us: i64,
     /// Classes of the flow's labels, by task: the first's, and of other tasks those that rules ask
@@ -106,6 +111,8 @@ pub struct RulesChange {
     pub has_bounds: bool,
     /// Some rule asks for a behaviour.
     pub has_behaviours: bool,
+    /// By packet time: some rule has hours, so flows are looked up again each minute.
+    pub has_hours: bool,
     /// Tasks whose labels some rule asks for: bit n for task n.
     pub label_tasks: u8,
     /// Rules were renumbered.

@@ -111,6 +111,18 @@ pub(crate) fn mac(link: u16, frame: &[u8]) -> Option<[u8; 6]> {
     link::mac(link, frame)
 }
 
+/// The code point of a frame with these headers.
+pub(crate) fn dscp(frame: &[u8], headers: &Headers) -> u8 {
+    let at = headers.ip_at as usize;
+    let Some(&[first, second]) = frame.get(at..).and_then(|ip| ip.first_chunk()) else {
+        return 0;
+    };
+    match first >> 4 {
+        6 => (first << 4 | second >> 4) >> 2,
+        _ => second >> 2,
+    }
+}
+
 /// Where the layer-4 header of a frame begins, behind IP options and extension headers.
 ///
 /// # Errors

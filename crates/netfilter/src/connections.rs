@@ -77,6 +77,28 @@ pub fn writer(
     }
 }
 
+/// The connection of a packet, whichever way it goes, as it is now; `None`: there is none. Opens a
+/// socket as [`open`] does.
+///
+/// # Errors
+/// The kernel does not answer.
+pub fn find(tuple: Tuple) -> io::Result<Option<Connection>> {
+    let mut socket = Socket::open()?;
+    let nothing = Change::Mark { bits: 0, mask: 0 };
+    let requests = [(tuple, nothing), (tuple.reversed(), nothing)];
+    let mut outcomes = Vec::new();
+    conntrack::query(&mut socket, &requests, &mut outcomes);
+    for outcome in outcomes {
+        match outcome {
+            Reply::Found(connection) => return Ok(Some(connection)),
+            Reply::Refused(errno) => return Err(io::Error::from_raw_os_error(errno)),
+            Reply::Unanswered => return Err(io::Error::other("no answer")),
+            Reply::NotFound | Reply::Done => {}
+        }
+    }
+    Ok(None)
+}
+
 /// Buffers of a batch.
 struct Rounds<F> {
     socket: Socket,

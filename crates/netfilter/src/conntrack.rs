@@ -9,8 +9,8 @@
 //! are cleared, so all are sent.
 //!
 //! A query names a connection in the same way. The kernel answers with the connection, of which
-//! mark, labels and number are read (`ctnetlink_fill_info`; a mark of 0 may be omitted), or with an
-//! error.
+//! mark, labels, status and number are read (`ctnetlink_fill_info`; a mark of 0 may be omitted), or
+//! with an error.
 //!
 //! Numbers are from `linux/netfilter/nfnetlink_conntrack.h`.
 
@@ -25,6 +25,7 @@ const CT_NEW: u16 = 1 << 8;
 const CT_GET: u16 = 1 << 8 | 1;
 
 const CTA_TUPLE_ORIG: u16 = 1;
+const CTA_STATUS: u16 = 3;
 const CTA_MARK: u16 = 8;
 const CTA_ID: u16 = 12;
 const CTA_ZONE: u16 = 18;
@@ -40,6 +41,10 @@ const CTA_IP_V6: [u16; 2] = [3, 4];
 /// Within a protocol part.
 const CTA_PROTO_NUM: u16 = 1;
 const CTA_PROTO_PORTS: [u16; 2] = [2, 3];
+
+/// Bits of a connection's status, of `linux/netfilter/nf_conntrack_common.h`.
+const IPS_OFFLOAD: u32 = 1 << 14;
+const IPS_HW_OFFLOAD: u32 = 1 << 15;
 
 /// Two ends and a protocol, as in a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,9 +190,31 @@ pub struct Connection {
     pub mark: u32,
     /// Its labels: label n is bit n.
     pub labels: u128,
+    /// `IPS_*` of the kernel.
+    status: u32,
+}
+
+/// Who forwards the packets of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Path {
+    /// The kernel, through all its rules.
+    Rules,
+    /// A flowtable, before most rules.
+    Flowtable,
+    /// A network card.
+    Card,
 }
 
 impl Connection {
+    /// Who forwards its packets.
+    pub fn path(&self) -> Path {
+        match self.status {
+            status if status & IPS_HW_OFFLOAD != 0 => Path::Card,
+            status if status & IPS_OFFLOAD != 0 => Path::Flowtable,
+            _ => Path::Rules,
+        }
+    }
+
     /// Whether the bits are as after this change.
     pub fn is_as(&self, change: &Change) -> bool {
         match *change {
@@ -211,6 +238,7 @@ impl Connection {
             match (kind, number) {
                 (CTA_MARK, Some(mark)) => connection.mark = mark,
                 (CTA_ID, Some(id)) => connection.id = id,
+                (CTA_STATUS, Some(status)) => connection.status = status,
                 (CTA_LABELS, _) => {
                     connection.labels = value.first_chunk().copied().map_or(0, labels_of);
                 }
@@ -366,8 +394,12 @@ mod tests {
             attribute(out, CTA_ID, &77u32.to_be_bytes());
             attribute(out, CTA_LABELS, &label_bytes(1 << 99));
         });
-        let (mark, labels) = (0x1234_0300, 1 << 99);
-        assert_eq!(whole, Connection { id: 77, mark, labels });
+        assert_eq!((whole.id, whole.mark, whole.labels), (77, 0x1234_0300, 1 << 99));
+        assert_eq!(whole.path(), Path::Rules);
+        for (status, path) in [(1 << 14, Path::Flowtable), (0b11 << 14, Path::Card)] {
+            let found = answer(&|out| attribute(out, CTA_STATUS, &(status | 14u32).to_be_bytes()));
+            assert_eq!(found.path(), path);
+        }
         let (bits, mask) = (0, 3 << 98);
         assert!(whole.is_changed_by(&Change::Labels { bits, mask }));
         let (bits, mask) = (0, 1 << 98);

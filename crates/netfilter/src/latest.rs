@@ -41,6 +41,14 @@ impl Latest {
         all.find(|it| (it.tuple == tuple || it.tuple == tuple.reversed()) && is_meant(it.word))
             .copied()
     }
+
+    /// The latest word that was written for a flow, in either direction, and `is_meant`.
+    pub fn written(&self, tuple: Tuple, is_meant: impl Fn(u64) -> bool) -> Option<u64> {
+        let mut all = self.0.iter().rev().filter(|it| it.fate == Fate::Written);
+        let found =
+            all.find(|it| [it.tuple, it.tuple.reversed()].contains(&tuple) && is_meant(it.word));
+        found.map(|it| it.word)
+    }
 }
 
 #[cfg(test)]

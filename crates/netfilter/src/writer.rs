@@ -203,6 +203,12 @@ impl Writer {
         self.tally.lock().1.find(tuple, is_meant)
     }
 
+    /// The latest word of those that `is_meant` which was written for a flow, whatever was kept or
+    /// refused since.
+    pub fn written_of(&self, tuple: Tuple, is_meant: impl Fn(u64) -> bool) -> Option<u64> {
+        self.tally.lock().1.written(tuple, is_meant)
+    }
+
     /// Updates without a result yet.
     pub fn waiting(&self) -> usize {
         usize::try_from(self.counts().waiting()).unwrap_or(0)

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`by_label`] | actions by label, whatever the addresses: `tag.dscp`, `mark.class` |
 //! | [`rule`], [`RuleSet`] | rules by tuple, label and past traffic, as they are written |
+//! | [`hours`], [`Gates`] | when rules count |
 //! | [`Policy`] | compiled rules for the data path |
 //! | [`Store`] | rules that are added and deleted during look-ups |
 //! | [`classifier`] | finds the rule of a tuple |
@@ -19,6 +20,8 @@ pub mod analysis;
 pub mod by_label;
 pub mod classifier;
 mod dscp;
+mod gates;
+pub mod hours;
 mod key;
 mod mark;
 mod memory;
@@ -32,6 +35,7 @@ mod store;
 pub use address::Address;
 pub use by_label::{Action, Label, LabelRule, NoSuchLabel, actions, by_class, by_task, listed};
 pub use dscp::Dscp;
+pub use gates::{Gates, Moment};
 pub use key::{Filter, Key, Ports, RULES_MAX, Rank, RuleNumber, TCP, Tuple, UDP};
 pub use mark::{DSCP_MASK, Mark};
 pub use nearest::{nearest, suggest};

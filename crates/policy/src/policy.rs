@@ -1,12 +1,13 @@
 //! The compiled policy of the data path: finds a flow's rule by tuple and facts, and the rule's
 //! decision in terms of the model in use.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::classifier::{Classifier, Description, Hit};
 use crate::prefetch::prefetch;
 use crate::rule::{Condition, Over, Rule, RuleAction, Task};
-use crate::{Dscp, Key, Label, Mark, RuleNumber, RuleSet, Tuple};
+use crate::{Dscp, Gates, Key, Label, Mark, RuleNumber, RuleSet, Tuple};
 
 /// Labels that a flow may have: one of each task.
 pub const LABELS_MAX: usize = 8;
@@ -26,6 +27,10 @@ pub struct Facts {
     pub age_us: u64,
     /// A constant hash of the flow, which selects a share of the flows.
     pub sample: u16,
+    /// VLAN of its first packet, by the outermost tag; 0 without one.
+    pub vlan: u16,
+    /// Code point of its first packet, as it came.
+    pub dscp: u8,
 }
 
 /// A look-up.
@@ -99,6 +104,10 @@ struct ClassCondition {
     /// Bits by number; 0: any behaviour.
     behaviours: u8,
     over: Over,
+    /// Empty: any.
+    vlans: Box<[RangeInclusive<u16>]>,
+    /// Bits by code point; 0: any.
+    dscps: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -275,7 +284,7 @@ impl Policy {
 
     /// Finds the rule of each flow: the one of least rank whose filter contains the tuple and whose
     /// condition holds. Replaces `decisions` by one entry per element of `asks`.
-    pub fn decide(&self, asks: &[Ask], decisions: &mut Vec<Option<RuleNumber>>) {
+    pub fn decide(&self, asks: &[Ask], gates: &Gates, decisions: &mut Vec<Option<RuleNumber>>) {
         decisions.clear();
         decisions.resize(asks.len(), None);
         for (asks, decisions) in asks.chunks(BATCH).zip(decisions.chunks_mut(BATCH)) {
@@ -287,8 +296,8 @@ impl Policy {
                 Tuple::V6(key) => Some(key),
                 Tuple::V4(_) => None,
             };
-            self.decide_family(&self.v4, asks, v4, decisions);
-            self.decide_family(&self.v6, asks, v6, decisions);
+            self.decide_family(&self.v4, asks, v4, gates, decisions);
+            self.decide_family(&self.v6, asks, v6, gates, decisions);
         }
     }
 
@@ -298,6 +307,7 @@ impl Policy {
         classifier: &Classifier<A>,
         asks: &[Ask],
         key_of: impl Fn(&Ask) -> Option<Key<A>>,
+        gates: &Gates,
         decisions: &mut [Option<RuleNumber>],
     ) {
         let mut keys = [Key::default(); BATCH];
@@ -317,7 +327,7 @@ impl Policy {
                 return false;
             }
             let ask = &asks[usize::from(places[hit.place])];
-            !hit.is_conditional || self.holds(hit.rule, &ask.facts)
+            !hit.is_conditional || self.holds(hit.rule, ask, gates)
         };
         classifier.find(&keys[..count], counts, &mut found[..count]);
         for (&place, found) in places[..count].iter().zip(found) {
@@ -331,9 +341,13 @@ impl Policy {
         self.gone.get(rule as usize / 64).is_some_and(is_gone)
     }
 
-    fn holds(&self, rule: RuleNumber, facts: &Facts) -> bool {
+    fn holds(&self, rule: RuleNumber, Ask { tuple, facts }: &Ask, gates: &Gates) -> bool {
         let row = self.rows[rule as usize];
-        let ClassCondition { classes, behaviours, over } = &self.conditions[row.condition as usize];
+        if !gates.has(row.condition, tuple) {
+            return false;
+        }
+        let ClassCondition { classes, behaviours, over, vlans, dscps } =
+            &self.conditions[row.condition as usize];
         let (_, sample) = self.decisions[row.decision as usize];
         let has_class = |classes: &[u64], class: u16| {
             let word = classes.get(usize::from(class) / 64);
@@ -349,6 +363,8 @@ impl Policy {
         (classes.is_empty()
             || labels.any(|(classes, class)| class.is_some_and(|it| has_class(classes, it))))
             && (*behaviours == 0 || behaviours >> facts.behaviour & 1 != 0)
+            && (vlans.is_empty() || vlans.iter().any(|vlans| vlans.contains(&facts.vlan)))
+            && (*dscps == 0 || dscps >> (facts.dscp & 63) & 1 != 0)
             && is_over(over.bytes, facts.bytes)
             && is_over(over.packets, facts.packets)
             && is_over(over.age_ms, facts.age_us / 1000)
@@ -362,9 +378,10 @@ fn check_condition(
     names: &Names,
     place: impl Fn() -> String,
 ) -> Result<ClassCondition, UnknownName> {
-    let Condition { ref labels, behaviours, over } = *condition;
+    let Condition { ref labels, ref vlans, behaviours, over, dscps, .. } = *condition;
+    let vlans: Box<[_]> = vlans.clone().into();
     if labels.is_empty() {
-        return Ok(ClassCondition { classes: Box::default(), behaviours, over });
+        return Ok(ClassCondition { classes: Box::default(), behaviours, over, vlans, dscps });
     }
     let of_task = |labels: &Arc<[Label]>| vec![0_u64; labels.len().div_ceil(64)].into();
     let mut classes: Box<[Box<[u64]>]> = names.labels.iter().map(of_task).collect();
@@ -383,7 +400,7 @@ fn check_condition(
             }
         }
     }
-    Ok(ClassCondition { classes, behaviours, over })
+    Ok(ClassCondition { classes, behaviours, over, vlans, dscps })
 }
 
 impl Names {

@@ -1,5 +1,9 @@
 //! A rule: its flows and what to do about them.
 
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use crate::hours::Hours;
 use crate::{Dscp, Mark, Rank};
 
 /// Requirements on a flow beyond its tuple; all must hold.
@@ -11,6 +15,32 @@ pub struct Condition {
     pub behaviours: u8,
     /// Bounds on what the flow has done so far.
     pub over: Over,
+    /// Hosts, one of which is an end of the flow. Empty: any.
+    pub hosts: Hosts,
+    /// VLANs of the flow's first packet; 0: without a tag. Empty: any.
+    pub vlans: Vec<RangeInclusive<u16>>,
+    /// DSCPs of the flow's first packet as it came: bit n for code point n. 0: any.
+    pub dscps: u64,
+    /// When the rule counts. Empty: always.
+    pub hours: Vec<Hours>,
+    /// The profile that must be on.
+    pub profile: Option<String>,
+}
+
+/// Hosts by address and by name. What names stand for changes as hosts come and go.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Hosts {
+    /// Prefixes with their lengths, sorted.
+    pub prefixes: Vec<(IpAddr, u8)>,
+    /// Names and MAC addresses, sorted.
+    pub names: Vec<String>,
+}
+
+impl Hosts {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.prefixes.is_empty() && self.names.is_empty()
+    }
 }
 
 /// Names of behaviours, in the order of their numbers.

@@ -183,6 +183,8 @@ impl Replayer {
                 let mut change = RulesChange {
                     has_bounds,
                     has_behaviours,
+                    // Only by packet time, which is not recorded.
+                    has_hours: false,
                     label_tasks,
                     is_renumbered,
                     ..RulesChange::default()

@@ -1,11 +1,15 @@
 //! A rule as it is read, key by key, before it is expanded to filters.
 
-use policy::rule::{Over, Task};
+use std::ops::RangeInclusive;
+
+use policy::hours::Hours;
+use policy::rule::{Hosts, Over, Task};
 use policy::{Dscp, Mark, Ports};
 
 use crate::error::{self, Problem};
+use crate::limits::HOSTS_MAX;
 use crate::nearest::suggest;
-use crate::sets::Sets;
+use crate::sets::{Members, Sets};
 use crate::values::{self, BYTES, Prefix, RATES, TIMES};
 
 /// Declares the keys, and their names in the same order.
@@ -29,6 +33,9 @@ keys! {
     DestinationPort "destination_port",
     Protocol "protocol",
     InPort "in_port",
+    Host "host",
+    Vlan "vlan",
+    DscpSeen "dscp_seen",
     App "app",
     Volume "volume",
     Duration "duration",
@@ -38,6 +45,8 @@ keys! {
     OverPackets "over.packets",
     OverAge "over.age",
     OverRate "over.rate",
+    When "when",
+    Profile "profile",
     Dscp "dscp",
     Mark "mark",
     Task "task",
@@ -68,24 +77,29 @@ impl Key {
                 | Key::Destination
                 | Key::SourcePort
                 | Key::DestinationPort
+                | Key::Host
+                | Key::Vlan
+                | Key::DscpSeen
                 | Key::App
                 | Key::Volume
                 | Key::Duration
                 | Key::Rate
                 | Key::Behaviour
+                | Key::When
         )
     }
 
     /// Whether an include may set it for all rules of a file.
     pub fn is_part(self) -> bool {
-        self == Key::Priority || self as usize >= Key::Dscp as usize
+        self == Key::Priority || self as usize >= Key::Profile as usize
     }
 }
 
-/// Priority and parts of the action; `None`: not set.
+/// Priority, profile and parts of the action; `None`: not set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parts {
     pub priority: Option<u32>,
+    pub profile: Option<String>,
     pub dscp: Option<Dscp>,
     pub mark: Option<Mark>,
     pub task: Option<Task>,
@@ -99,6 +113,7 @@ impl Parts {
     pub fn or(self, other: &Parts) -> Parts {
         Parts {
             priority: self.priority.or(other.priority),
+            profile: self.profile.or_else(|| other.profile.clone()),
             dscp: self.dscp.or(other.dscp),
             mark: self.mark.or(other.mark),
             task: self.task.or_else(|| other.task.clone()),
@@ -121,8 +136,12 @@ pub struct Draft {
     pub protocol: Option<u8>,
     pub in_port: Option<String>,
     pub labels: Vec<String>,
+    pub hosts: Hosts,
+    pub vlans: Vec<RangeInclusive<u16>>,
+    pub dscps: u64,
     pub behaviours: u8,
     pub over: Over,
+    pub hours: Vec<Hours>,
     pub parts: Parts,
 }
 
@@ -153,7 +172,8 @@ impl Draft {
                 let expected = "a whole number from 0 to 4294967295; the greater wins";
                 parts.priority = Some(values::number(name, text, expected)?);
             }
-            Key::Dscp => parts.dscp = Some(values::dscp(text)?),
+            Key::Profile => parts.profile = Some(word(name, text)?),
+            Key::Dscp => parts.dscp = Some(values::dscp(name, text)?),
             Key::Mark => parts.mark = Some(values::mark(text)?),
             Key::Task => {
                 parts.task = Some(match text {
@@ -169,11 +189,15 @@ impl Draft {
             | Key::Destination
             | Key::SourcePort
             | Key::DestinationPort
+            | Key::Host
+            | Key::Vlan
+            | Key::DscpSeen
             | Key::App
             | Key::Volume
             | Key::Duration
             | Key::Rate
-            | Key::Behaviour => {}
+            | Key::Behaviour
+            | Key::When => {}
         }
         Ok(())
     }
@@ -189,6 +213,22 @@ impl Draft {
             Key::Destination => self.destination = Some(prefixes(name, texts, sets)?),
             Key::SourcePort => self.source_ports = Some(ports()?),
             Key::DestinationPort => self.destination_ports = Some(ports()?),
+            Key::Host => self.hosts = hosts(name, texts, sets)?,
+            Key::Vlan => {
+                let vlans = texts.iter().map(|text| values::vlans(name, text));
+                self.vlans = vlans.collect::<Result<_, _>>()?;
+                self.vlans.sort_unstable_by_key(|vlans| (*vlans.start(), *vlans.end()));
+                self.vlans.dedup();
+            }
+            Key::DscpSeen => {
+                for text in texts {
+                    self.dscps |= 1 << values::dscp(name, text)?.code_point();
+                }
+            }
+            Key::When => {
+                let hours = texts.iter().map(|text| values::hours(name, text));
+                self.hours = hours.collect::<Result<_, _>>()?;
+            }
             Key::Behaviour => {
                 for text in texts {
                     self.behaviours |= values::behaviour(name, text)?;
@@ -213,11 +253,41 @@ impl Draft {
     }
 }
 
+/// Hosts by name or address, and the members of sets.
+fn hosts(key: &'static str, texts: &[&str], sets: &Sets) -> Result<Hosts, Problem> {
+    let mut members = Members::default();
+    for text in texts {
+        match text.strip_prefix('@') {
+            Some(name) => members.extend(sets.get(key, name)?),
+            None => members.add(key, text)?,
+        }
+    }
+    let mut hosts = Hosts {
+        prefixes: members.prefixes.iter().map(|prefix| prefix.parts()).collect(),
+        names: members.names,
+    };
+    hosts.prefixes.sort_unstable();
+    hosts.prefixes.dedup();
+    hosts.names.sort_unstable();
+    hosts.names.dedup();
+    match hosts.prefixes.len() + hosts.names.len() <= HOSTS_MAX {
+        true => Ok(hosts),
+        false => Err(Problem::TooManyHosts),
+    }
+}
+
 fn prefixes(key: &'static str, texts: &[&str], sets: &Sets) -> Result<Vec<Prefix>, Problem> {
     let mut found = Vec::with_capacity(texts.len());
     for text in texts {
         match text.strip_prefix('@') {
-            Some(name) => found.extend_from_slice(sets.get(key, name)?),
+            Some(name) => {
+                let Members { prefixes, names } = sets.get(key, name)?;
+                if let Some(host) = names.first() {
+                    let (key, set, host) = (key, name.to_owned(), host.clone());
+                    return Err(Problem::NamesInSet { key, set, host });
+                }
+                found.extend_from_slice(prefixes);
+            }
             None => found.push(values::prefix(key, text)?),
         }
     }
@@ -253,7 +323,7 @@ mod tests {
         let parts = KEYS.iter().filter(|(key, _)| key.is_part()).map(|(_, name)| *name);
         assert_eq!(
             parts.collect::<Vec<_>>(),
-            ["priority", "dscp", "mark", "task", "label", "sample", "mirror", "drop"]
+            ["priority", "profile", "dscp", "mark", "task", "label", "sample", "mirror", "drop"]
         );
     }
 }

@@ -4,7 +4,9 @@ use std::io;
 
 use policy::{FILTERS_MAX, RULES_MAX};
 
-use crate::limits::{DEPTH_MAX, FILES_MAX, LINE_MAX, RULE_FILTERS_MAX, SET_MAX, TOML_MAX};
+use crate::limits::{
+    DEPTH_MAX, FILES_MAX, HOSTS_MAX, LINE_MAX, RULE_FILTERS_MAX, SET_MAX, TOML_MAX,
+};
 
 /// Why no rules were read.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +44,13 @@ pub enum Problem {
     Missing { table: String, key: &'static str },
     #[error("{key}: there is no set \"{name}\"{near}")]
     NoSuchSet { key: &'static str, name: String, near: String },
+    #[error(
+        "{key}: set \"{set}\" has names of hosts, such as {host}; write host = \"@{set}\", which \
+         holds for flows that they begin and for others"
+    )]
+    NamesInSet { key: &'static str, set: String, host: String },
+    #[error("host: more than {HOSTS_MAX} hosts; write prefixes, or source and destination")]
+    TooManyHosts,
     #[error("{what} \"{name}\" is already at {first}; give it another name")]
     Taken { what: &'static str, name: String, first: String },
     #[error("in_port: there is no interface \"{name}\"; there are {known}")]

@@ -65,8 +65,16 @@ pub fn add(
         warnings.add(WarningKind::SampleOfNone, origin);
     }
     let priority = parts.priority.unwrap_or(0);
-    let condition =
-        Condition { labels: draft.labels, behaviours: draft.behaviours, over: draft.over };
+    let condition = Condition {
+        labels: draft.labels,
+        behaviours: draft.behaviours,
+        over: draft.over,
+        hosts: draft.hosts,
+        vlans: draft.vlans,
+        dscps: draft.dscps,
+        hours: draft.hours,
+        profile: parts.profile.clone(),
+    };
     let action = action(parts);
     let is_conditional = !condition.is_none() || action.sample.is_some();
     let pushed = rules.push(priority, condition, action, origin);

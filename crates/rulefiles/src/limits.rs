@@ -2,6 +2,8 @@
 
 /// Maximum filters per rule.
 pub const RULE_FILTERS_MAX: usize = 1 << 20;
+/// Maximum hosts per rule: they are no part of the index.
+pub const HOSTS_MAX: usize = 4096;
 /// Maximum bytes per line.
 pub const LINE_MAX: usize = 1 << 20;
 /// Maximum nesting of includes.

@@ -15,10 +15,10 @@ use crate::format::Format;
 use crate::include::{Include, beside, file_name, open, open_regular};
 use crate::limits::{DEPTH_MAX, FILES_MAX, TOML_MAX};
 use crate::lines::{LineError, Lines};
-use crate::sets::{Sets, read_prefixes};
+use crate::sets::{Members, Sets, read_prefixes};
 use crate::toml_file::{self, At, Document, Entries, Item};
 use crate::warnings::{Warning, WarningKind, Warnings};
-use crate::{classbench, csv, values};
+use crate::{classbench, csv};
 
 /// How to read.
 #[derive(Clone, Copy, Debug, Default)]
@@ -253,27 +253,28 @@ impl<'a> Reader<'a> {
         let place = self.rules.place(number, line);
         let wrong = |problem: Problem| problem.at(place.clone());
         let name = &word("sets", name).map_err(wrong)?;
-        let prefixes = match value {
+        let mut members = Members::default();
+        match value {
             DeValue::Array(_) => {
                 let texts = toml_file::texts("sets", value).map_err(wrong)?;
-                let prefixes = texts.iter().map(|text| values::prefix("sets", text));
-                prefixes.collect::<Result<Vec<_>, _>>().map_err(wrong)?
+                let mut texts = texts.iter();
+                texts.try_for_each(|text| members.add("sets", text)).map_err(wrong)?;
             }
             DeValue::Table(table) if table.len() == 1 && table.contains_key("file") => {
                 let named = table.values().map(|file| file_name(file.get_ref()));
                 let file = beside(path, &named.collect::<Result<String, _>>().map_err(wrong)?);
                 let opened = open(&file, &place)?;
                 let mut lines = self.lines(opened);
-                read_prefixes(name, &mut lines)
-                    .map_err(|error| line_error(&file, lines.number(), error))?
+                members.prefixes = read_prefixes(name, &mut lines)
+                    .map_err(|error| line_error(&file, lines.number(), error))?;
             }
             other => {
                 let expected = "a list [\"10.0.0.0/8\", ...] or { file = \"list.txt\" }";
                 let found = toml_file::found(other);
                 return Err(wrong(Problem::value("sets", &found, expected)));
             }
-        };
-        self.sets.add(name, prefixes, place.clone()).map_err(wrong)
+        }
+        self.sets.add(name, members, place.clone()).map_err(wrong)
     }
 
     fn include(

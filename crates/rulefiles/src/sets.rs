@@ -16,14 +16,37 @@ pub struct Sets {
 
 #[derive(Debug)]
 struct Set {
-    prefixes: Vec<Prefix>,
+    members: Members,
     place: String,
 }
 
+/// Prefixes, and names of hosts.
+#[derive(Debug, Default)]
+pub struct Members {
+    pub prefixes: Vec<Prefix>,
+    pub names: Vec<String>,
+}
+
+impl Members {
+    /// Adds a prefix, an address or a name.
+    pub fn add(&mut self, key: &'static str, text: &str) -> Result<(), Problem> {
+        match values::is_host(text) {
+            true => self.names.push(text.to_lowercase()),
+            false => self.prefixes.push(values::prefix(key, text)?),
+        }
+        Ok(())
+    }
+
+    pub fn extend(&mut self, others: &Members) {
+        self.prefixes.extend_from_slice(&others.prefixes);
+        self.names.extend_from_slice(&others.names);
+    }
+}
+
 impl Sets {
-    pub fn get(&self, key: &'static str, name: &str) -> Result<&[Prefix], Problem> {
+    pub fn get(&self, key: &'static str, name: &str) -> Result<&Members, Problem> {
         let found = self.by_name.get(name);
-        found.map(|set| &*set.prefixes).ok_or_else(|| {
+        found.map(|set| &set.members).ok_or_else(|| {
             let near = match self.by_name.is_empty() {
                 true => {
                     "; name it under [sets], in this file or one that is read before".to_owned()
@@ -35,7 +58,7 @@ impl Sets {
         })
     }
 
-    pub fn add(&mut self, name: &str, prefixes: Vec<Prefix>, place: String) -> Result<(), Problem> {
+    pub fn add(&mut self, name: &str, members: Members, place: String) -> Result<(), Problem> {
         if let Some(first) = self.by_name.get(name) {
             return Err(Problem::Taken {
                 what: "a set named",
@@ -43,10 +66,10 @@ impl Sets {
                 first: first.place.clone(),
             });
         }
-        if prefixes.len() > SET_MAX {
+        if members.prefixes.len() + members.names.len() > SET_MAX {
             return Err(Problem::SetTooLarge(name.to_owned()));
         }
-        self.by_name.insert(name.to_owned(), Set { prefixes, place });
+        self.by_name.insert(name.to_owned(), Set { members, place });
         Ok(())
     }
 }

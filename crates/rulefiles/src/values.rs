@@ -1,7 +1,9 @@
 //! Parses values: prefixes, ports, quantities.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 
+use policy::hours::{Hours, NotHours};
 use policy::rule::BEHAVIOURS;
 use policy::{Address, Dscp, Mark, Ports, TCP, UDP};
 
@@ -50,6 +52,26 @@ pub fn prefix(key: &'static str, text: &str) -> Result<Prefix, Problem> {
     }
 }
 
+impl Prefix {
+    /// Its address and length.
+    pub fn parts(&self) -> (IpAddr, u8) {
+        match *self {
+            Prefix::V4(bits, length) => (Ipv4Addr::from_bits(bits).into(), length),
+            Prefix::V6(bits, length) => (Ipv6Addr::from_bits(bits).into(), length),
+        }
+    }
+}
+
+/// Whether a text is the name of a host or a MAC address, and not a mistaken prefix.
+pub fn is_host(text: &str) -> bool {
+    let is_mac = text.split(':').count() == 6
+        && text.split(':').all(|it| it.len() == 2 && it.bytes().all(|b| b.is_ascii_hexdigit()));
+    let is_of_name = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let is_name =
+        text.len() <= 253 && text.contains(char::is_alphabetic) && text.chars().all(is_of_name);
+    is_mac || is_name
+}
+
 /// A port, or a range such as `5000-5010`.
 pub fn ports(key: &'static str, text: &str) -> Result<Ports, Problem> {
     let expected = "a port from 0 to 65535, or the first and the last as in \"5000-5010\"";
@@ -58,6 +80,21 @@ pub fn ports(key: &'static str, text: &str) -> Result<Ports, Problem> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = port(first).zip(port(last)).ok_or_else(wrong)?;
     if first <= last { Ok(Ports { first, last }) } else { Err(wrong()) }
+}
+
+/// A VLAN, or a range such as `20-29`; 0 for flows without a tag.
+pub fn vlans(key: &'static str, text: &str) -> Result<RangeInclusive<u16>, Problem> {
+    let expected = "a VLAN from 0 (no tag) to 4094, or the first and the last as in \"20-29\"";
+    let wrong = |_| Problem::value(key, text, expected);
+    let Ports { first, last } = ports(key, text).map_err(wrong)?;
+    if last <= 4094 { Ok(first..=last) } else { Err(Problem::value(key, text, expected)) }
+}
+
+/// Hours of the week.
+pub fn hours(key: &'static str, text: &str) -> Result<Hours, Problem> {
+    text.parse().map_err(|error: NotHours| {
+        Problem::value(key, text, error.to_string().trim_start_matches("expected "))
+    })
 }
 
 /// A behaviour as a set of one: bit n for [`BEHAVIOURS`]`[n]`.
@@ -78,14 +115,14 @@ pub fn protocol(text: &str) -> Result<u8, Problem> {
 }
 
 /// A code point, by name or number.
-pub fn dscp(text: &str) -> Result<Dscp, Problem> {
+pub fn dscp(key: &'static str, text: &str) -> Result<Dscp, Problem> {
     let number = || Dscp::new(u8::try_from(plain_number(text)?).ok()?);
     Dscp::parse(text).or_else(number).ok_or_else(|| {
         let near = suggest(text, Dscp::names());
         let near = if near.starts_with("; did") { &near } else { "" };
         let expected =
             "a DSCP name (CS0 to CS7, AF11 to AF43, EF, VA, LE, DF) or an integer from 0 to 63";
-        Problem::value("dscp", text, format!("{expected}{near}"))
+        Problem::value(key, text, format!("{expected}{near}"))
     })
 }
 
@@ -274,9 +311,9 @@ mod tests {
         assert_eq!((sample("0.5"), sample("1"), sample("0")), (Ok(32_768), Ok(65_536), Ok(0)));
         assert!(["1.1", "-0.1", "nan", "half"].iter().all(|text| sample(text).is_err()));
         assert_eq!(
-            (dscp("EF"), dscp("46")),
+            (dscp("dscp", "EF"), dscp("dscp", "46")),
             (Ok(Dscp::new(46).unwrap()), Ok(Dscp::new(46).unwrap()))
         );
-        assert!(dscp("ef").unwrap_err().to_string().ends_with("; did you mean EF?"));
+        assert!(dscp("dscp", "ef").unwrap_err().to_string().ends_with("; did you mean EF?"));
     }
 }

@@ -2,9 +2,11 @@
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 
-use policy::rule::{Task, behaviour_names};
-use policy::{Address, Filter, Ports, RuleNumber, RuleSet, TCP, UDP};
+use policy::hours::Hours;
+use policy::rule::{Hosts, Task, behaviour_names};
+use policy::{Address, Dscp, Filter, Ports, RuleNumber, RuleSet, TCP, UDP};
 
 use crate::draft::Key;
 use crate::values::{BYTES, RATES, TIMES, Units, quantity_text};
@@ -58,6 +60,21 @@ fn fields(rules: &RuleSet, rule: RuleNumber) -> Vec<Field> {
         let names = behaviour_names(condition.behaviours);
         add(Key::Behaviour, names.map(str::to_owned).collect());
     }
+    if !condition.hosts.is_empty() {
+        add(Key::Host, hosts(&condition.hosts).collect());
+    }
+    if !condition.vlans.is_empty() {
+        add(Key::Vlan, condition.vlans.iter().map(vlans).collect());
+    }
+    if condition.dscps != 0 {
+        add(Key::DscpSeen, dscps(condition.dscps).collect());
+    }
+    if !condition.hours.is_empty() {
+        add(Key::When, condition.hours.iter().map(Hours::to_string).collect());
+    }
+    if let Some(profile) = &condition.profile {
+        add(Key::Profile, vec![profile.clone()]);
+    }
     let over = condition.over;
     let mut bound = |key, value: Option<u64>, units: Units| {
         if let Some(value) = value {
@@ -92,10 +109,7 @@ fn action(rules: &RuleSet, rule: RuleNumber, add: &mut impl FnMut(Key, Vec<Strin
             add(key, vec![value]);
         }
     };
-    let name = |dscp: policy::Dscp| {
-        dscp.name().map_or_else(|| dscp.code_point().to_string(), str::to_owned)
-    };
-    text(Key::Dscp, action.dscp.map(name));
+    text(Key::Dscp, action.dscp.map(dscp));
     let mark = action.mark.map(|mark| format!("{:#x}/{:#x}", mark.bits, mark.mask));
     text(Key::Mark, mark);
     let task = match &action.task {
@@ -109,6 +123,29 @@ fn action(rules: &RuleSet, rule: RuleNumber, add: &mut impl FnMut(Key, Vec<Strin
     text(Key::Sample, sample);
     text(Key::Mirror, action.mirror.clone());
     text(Key::Drop, action.drop.then(|| "true".to_owned()));
+}
+
+fn dscp(dscp: Dscp) -> String {
+    dscp.name().map_or_else(|| dscp.code_point().to_string(), str::to_owned)
+}
+
+/// Hosts as text.
+pub fn hosts(hosts: &Hosts) -> impl Iterator<Item = String> {
+    let prefixes = hosts.prefixes.iter().map(|&(address, length)| {
+        prefix(address, length, if address.is_ipv4() { 32 } else { 128 })
+    });
+    hosts.names.iter().cloned().chain(prefixes)
+}
+
+/// VLANs as text.
+pub fn vlans(vlans: &RangeInclusive<u16>) -> String {
+    port_text(Ports { first: *vlans.start(), last: *vlans.end() })
+}
+
+/// The code points of a set of bits, as text.
+pub fn dscps(bits: u64) -> impl Iterator<Item = String> {
+    let has = move |code_point: &u8| bits >> code_point & 1 != 0;
+    (0..=Dscp::MAX).filter(has).filter_map(Dscp::new).map(dscp)
 }
 
 /// The lists whose combinations are the filters.
@@ -202,6 +239,7 @@ fn toml_value(key: Key, values: &[String], most: Option<usize>) -> String {
         | Key::OverPackets
         | Key::Sample
         | Key::Drop
+        | Key::Vlan
         | Key::SourcePort
         | Key::DestinationPort => !value.contains('-'),
         _ => false,

@@ -29,6 +29,7 @@ fn rule() -> impl Strategy<Value = String> {
         list(&["443", "8000-8080", "0", "65535"]),
         one(&["\"tcp\"", "\"udp\"", "47"]),
         one(&["\"eth0\"", "\"wan, \\\"2\\\"\""]),
+        list(&["laptop", "tv.lan", "02:00:5e:10:00:01", "10.0.0.0/8", "192.0.2.1", "::1"]),
     );
     let conditions = (
         (
@@ -39,6 +40,10 @@ fn rule() -> impl Strategy<Value = String> {
         one(&["0", "1000"]),
         one(&["\"30 s\"", "\"1.5 min\"", "\"7 ms\""]),
         one(&["\"5 Mbit/s\"", "\"1 bit/s\""]),
+        list(&["20", "0", "300-4094"]),
+        list(&["EF", "5", "CS0"]),
+        list(&["mon-fri 21:00-06:30", "sat,sun", "8:00-17:00", "mon-sun"]),
+        one(&["\"kids\"", "\"at work\""]),
     );
     let actions = (
         one(&["0", "1", "4294967295"]),
@@ -63,6 +68,11 @@ fn rule() -> impl Strategy<Value = String> {
             ("over.packets", c.2),
             ("over.age", c.3),
             ("over.rate", c.4),
+            ("host", b.6),
+            ("vlan", c.5),
+            ("dscp_seen", c.6),
+            ("when", c.7),
+            ("profile", c.8),
             ("priority", a.0),
             ("dscp", a.1),
             ("mark", a.2),

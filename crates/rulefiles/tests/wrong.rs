@@ -45,6 +45,31 @@ const TOML: &[(&str, &str)] = &[
          10.0.0.0/8 or 2001:db8::/32",
     ),
     (
+        "[[rule]]\nvlan = 4095\n",
+        "r.toml:2: vlan: found \"4095\", expected a VLAN from 0 (no tag) to 4094, or the first and \
+         the last as in \"20-29\"",
+    ),
+    (
+        "[[rule]]\ndscp_seen = \"ef\"\n",
+        "r.toml:2: dscp_seen: found \"ef\", expected a DSCP name (CS0 to CS7, AF11 to AF43, EF, \
+         VA, LE, DF) or an integer from 0 to 63; did you mean EF?",
+    ),
+    (
+        "[[rule]]\nwhen = \"21:00\"\n",
+        "r.toml:2: when: found \"21:00\", expected days and hours such as \"mon-fri 21:00-06:30\", \
+         \"sat,sun\" or \"08:00-17:00\"",
+    ),
+    (
+        "[[rule]]\nhost = [\"laptop\", \"10.0.0.300\"]\n",
+        "r.toml:2: host: found \"10.0.0.300\", expected an address or a prefix such as 10.0.0.0/8 \
+         or 2001:db8::/32",
+    ),
+    (
+        "[sets]\nkids = [\"Tablet\"]\n[[rule]]\nsource = \"@kids\"\n",
+        "r.toml:4: source: set \"kids\" has names of hosts, such as tablet; write host = \
+         \"@kids\", which holds for flows that they begin and for others",
+    ),
+    (
         "[[rule]]\nsource = []\n",
         "r.toml:2: source: an empty list matches nothing; leave the key out for every one",
     ),
@@ -144,8 +169,8 @@ const TOML: &[(&str, &str)] = &[
     ("[[include]]\npriority = 1\n", "r.toml:1: [[include]] needs file = \"NAME\""),
     (
         "[[include]]\nfile = \"x\"\nsource = \"::\"\n",
-        "r.toml:3: unknown key \"source\"; there are file, format, priority, dscp, mark, task, \
-         label, sample, mirror, drop",
+        "r.toml:3: unknown key \"source\"; there are file, format, priority, profile, dscp, mark, \
+         task, label, sample, mirror, drop",
     ),
     (
         "[[include]]\nfile = \"x\"\nformat = \"json\"\n",

@@ -24,6 +24,9 @@ section! {
     /// io.interfaces
     mirror: Option<String> = restart "mirror", Kind::Text, "\"\"",
         "name, empty = none" => Setting::word;
+    /// profiles that are on from the start: rules with profile = "NAME" count while it is on, which
+    /// `fenxi ctl policy profile` switches
+    profiles: Vec<String> = restart "profiles", Kind::TextList { least: 0 }, "[]", "names";
 }
 
 words! {

@@ -37,6 +37,10 @@ pub struct Explanation {
     /// that is not known any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
+    /// Rules that would come before it and count for no flow now, with the reason: outside their
+    /// hours, a profile that is off.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub closed_rules: Vec<String>,
     /// The numbers that the model was asked about.
     pub series: SeriesPart,
     /// The model's answer at each depth.

@@ -23,8 +23,19 @@ pub struct PolicyShown {
     pub is_pending: bool,
     /// Batches of changes since the rules were read.
     pub changes: usize,
+    /// Profiles that rules have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub profiles: Vec<ProfileRow>,
     /// The rules asked for, in the order in which they were written.
     pub rows: Vec<RuleRow>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProfileRow {
+    pub name: String,
+    pub on: bool,
+    /// Rules that it has.
+    pub rules: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +48,9 @@ pub struct RuleRow {
     pub place: String,
     /// What it says, as `fenxi ctl policy add` takes it; an empty set cannot be read back.
     pub rule: String,
+    /// Why it counts for no flow now: it is outside its hours, or its profile is off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed: Option<String>,
     /// Flows for which it was found, if it has counters of its own and they were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<u64>,

@@ -14,7 +14,7 @@ use cring::Counter as _;
 use cring::counters;
 use flowmgr::record::{FlowName, FlowRecord};
 use flowmgr::{Action, Counts, FlowLook, RuleAnswer, RuleMemory, RuleQuestion, RulesChange};
-use policy::{Ask, Decision, Dscp, Facts, Mark, Policy, RuleNumber, Tuple};
+use policy::{Ask, Decision, Dscp, Facts, Gates, Mark, Policy, RuleNumber, Tuple};
 
 use crate::Error;
 use crate::threads::server_actions::ServerActions;
@@ -35,7 +35,14 @@ pub struct RulesInForce {
     pub unasked: Arc<Unasked>,
     /// [`RulesChange::named`].
     pub named: Arc<[(RuleNumber, u64)]>,
+    /// Rules that count for no flow now.
+    pub gates: Arc<Gates>,
+    /// By packet time: says the gates at a time.
+    pub calendar: Option<Arc<Calendar>>,
 }
+
+/// The gates at a time, µs since the epoch; they change at full minutes only.
+pub type Calendar = dyn Fn(i64) -> Gates + Send + Sync;
 
 /// Tasks that are asked by the name of a flow's rule, and so not about all flows. Sets of tasks
 /// have bit n for task n.
@@ -58,6 +65,20 @@ impl Unasked {
 }
 
 impl RulesInForce {
+    /// These rules alone, which count at all times.
+    pub fn of(policy: Arc<Policy>, numbering: u64) -> RulesInForce {
+        RulesInForce {
+            policy,
+            counted: Arc::default(),
+            numbering,
+            names: Arc::default(),
+            unasked: Arc::default(),
+            named: Arc::default(),
+            gates: Arc::default(),
+            calendar: None,
+        }
+    }
+
     /// A rule as people know it; `None`: no rule has this number any more.
     pub fn known(&self, rule: RuleNumber) -> Option<KnownRule> {
         Some(KnownRule { order: self.policy.order(rule)?, names: self.names.clone() })
@@ -192,6 +213,7 @@ fn change(rules: &dyn FlowRules, is_renumbered: bool, memory: Option<RuleMemory>
         named: named.clone(),
         has_bounds: policy.has_bounds(),
         has_behaviours: policy.has_behaviours(),
+        has_hours: rules.in_force().calendar.is_some(),
         label_tasks: policy.label_tasks(),
         is_renumbered,
         memory,
@@ -315,9 +337,33 @@ pub struct Ruled {
     pub mark: Option<Mark>,
 }
 
+/// The gates for packets of a time, in a replay.
+pub(crate) struct ByMinute {
+    minute: Option<i64>,
+    gates: Arc<Gates>,
+}
+
+impl ByMinute {
+    pub fn new(rules: &RulesInForce) -> ByMinute {
+        ByMinute { minute: None, gates: rules.gates.clone() }
+    }
+
+    /// The gates at a time. Without a calendar they stay.
+    pub fn at(&mut self, time_us: i64, calendar: Option<&Calendar>) -> &Gates {
+        let minute = time_us.div_euclid(60_000_000);
+        if let Some(calendar) = calendar
+            && self.minute != Some(minute)
+        {
+            (self.minute, self.gates) = (Some(minute), Arc::new(calendar(time_us)));
+        }
+        &self.gates
+    }
+}
+
 /// Rules of a policy.
 struct PolicyRules {
     rules: RulesInForce,
+    gates: ByMinute,
     counts: RuleCounts,
     asks: Vec<Ask>,
     decisions: Vec<Option<RuleNumber>>,
@@ -328,6 +374,7 @@ impl PolicyRules {
     fn new(rules: RulesInForce) -> PolicyRules {
         PolicyRules {
             counts: RuleCounts::new(rules.counted.len()),
+            gates: ByMinute::new(&rules),
             rules,
             asks: Vec::with_capacity(flowmgr::BURST_MAX),
             decisions: Vec::with_capacity(flowmgr::BURST_MAX),
@@ -343,15 +390,20 @@ impl FlowRules for PolicyRules {
         by_server: Option<&ServerActions>,
         ruled: &mut dyn FnMut(&Ruled),
     ) -> &[RuleAnswer] {
-        let PolicyRules { rules, counts, asks, decisions, answers } = self;
+        let PolicyRules { rules, gates, counts, asks, decisions, answers } = self;
         // What is new of a flow may change nothing: then its rule stays.
         let policy = &rules.policy;
-        let asks_for_news =
-            policy.label_tasks() != 0 || policy.has_bounds() || policy.has_behaviours();
+        let asks_for_news = policy.label_tasks() != 0
+            || policy.has_bounds()
+            || policy.has_behaviours()
+            || rules.calendar.is_some();
         let stays = |question: &RuleQuestion| question.is_by_same_rules && !asks_for_news;
         asks.clear();
         asks.extend(questions.iter().filter(|it| !stays(it)).map(ask));
-        rules.policy.decide(asks, decisions);
+        // By packet time questions come one by one, or several of the same time.
+        let time_us = questions.last().map_or(0, |it| it.first_us + it.age_us as i64);
+        let gates = gates.at(time_us, rules.calendar.as_deref());
+        rules.policy.decide(asks, gates, decisions);
         counts.lookups += asks.len() as u64;
         let mut decided = decisions.iter();
         answers.clear();
@@ -441,6 +493,8 @@ pub(crate) fn ask(question: &RuleQuestion) -> Ask {
             packets: question.packets,
             age_us: question.age_us,
             sample: question.sample,
+            vlan: question.vlan,
+            dscp: question.dscp,
         },
     }
 }

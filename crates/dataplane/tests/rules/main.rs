@@ -303,14 +303,7 @@ impl World {
 }
 
 fn in_force(store: &Store) -> RulesInForce {
-    RulesInForce {
-        policy: store.version().policy.clone(),
-        counted: Arc::default(),
-        numbering: store.version().numbering,
-        names: Arc::default(),
-        unasked: std::sync::Arc::default(),
-        named: Arc::default(),
-    }
+    RulesInForce::of(store.version().policy.clone(), store.version().numbering)
 }
 
 proptest! {

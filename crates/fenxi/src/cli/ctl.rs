@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use crate::protocol::Column;
 
@@ -156,6 +156,24 @@ pub enum CtlPolicyCommand {
     },
     /// Undo the last batch of changes, or the last load
     Undo,
+    /// Switch a profile, so that its rules count or not
+    Profile {
+        /// As rules name it
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// On or off
+        #[arg(value_name = "on|off")]
+        switch: Switch,
+    },
+}
+
+/// On or off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// The profile's rules count.
+    On,
+    /// They do not.
+    Off,
 }
 
 /// Commands that concern the model.

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use flowmgr::Behaviour;
+use policy::Dscp;
+use policy::hours::LocalTime;
 
 use super::{ConfigArgs, seconds};
 
@@ -89,6 +91,18 @@ pub struct PolicyExplainArgs {
     /// Age of the flow
     #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = seconds)]
     pub age_s: f64,
+    /// VLAN of the flow's first packet; 0: without a tag
+    #[arg(long, value_name = "ID", default_value_t = 0)]
+    pub vlan: u16,
+    /// DSCP of the flow's first packet, as it came
+    #[arg(long, value_name = "DSCP", default_value = "0", value_parser = dscp)]
+    pub dscp_seen: Dscp,
+    /// Day and time, for example `fri 22:30` [default: now]
+    #[arg(long, value_name = "TIME")]
+    pub at: Option<LocalTime>,
+    /// Profiles that are on
+    #[arg(long, value_name = "NAME")]
+    pub profile: Vec<String>,
     /// Model bundle, which says the taxonomy of the label [default: the one that `fenxi run` would
     /// use]
     #[arg(short, long, value_name = "DIR")]
@@ -118,4 +132,10 @@ fn behaviour(text: &str) -> Result<Behaviour, String> {
         let names = Behaviour::ALL.map(Behaviour::name);
         format!("expected one of {}", names.join(", "))
     })
+}
+
+fn dscp(text: &str) -> Result<Dscp, String> {
+    let number = || Dscp::new(text.parse().ok()?);
+    let found = Dscp::parse(text).or_else(number);
+    found.ok_or_else(|| "expected a name such as EF, or a number from 0 to 63".to_owned())
 }

@@ -61,6 +61,7 @@ pub fn explanation(
         why,
         advice,
         rule,
+        closed_rules: Vec::new(),
         series: series(&subject, bundle),
         asked_again: asked_again(&subject, &asked),
         answers,

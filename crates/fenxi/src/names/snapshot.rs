@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::Host;
+use super::{Host, Mac};
 
 /// What leases, files and neighbours said at one moment. It never changes, so a thread may hold it
 /// while the next one is made.
@@ -46,6 +46,17 @@ impl Snapshot {
     /// The host with this address.
     pub fn host(&self, address: IpAddr) -> Option<&Arc<Host>> {
         self.by_address.get(&address).map(|&number| &self.hosts[number])
+    }
+
+    /// The addresses of a host by its name, as [`super::Names::addresses`], or by its MAC address.
+    pub fn addresses_of(&self, host: &str) -> Vec<IpAddr> {
+        match host.parse::<Mac>() {
+            Ok(mac) if host.contains(':') => {
+                let hosts = self.hosts.iter().filter(|host| host.mac == Some(mac));
+                hosts.flat_map(|host| host.addresses.iter().copied()).collect()
+            }
+            _ => self.addresses(host),
+        }
     }
 
     /// As [`super::Names::addresses`].

@@ -1,5 +1,6 @@
 //! The terms of rules: names that they may use in a run, and actions that the run supports.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,6 +14,8 @@ use policy::rule::{RuleAction, Task};
 use policy::{Label, Mark, Names, RuleNumber, RuleSet, Update};
 use rulefiles::{Options, Problem, ReadError};
 use tracing::warn;
+
+use super::LocalClock;
 
 /// The kind of traffic that rules are for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,6 +33,10 @@ pub struct Terms {
     pub update: Update,
     /// The interfaces that rules may name; any if empty.
     pub interfaces: Vec<String>,
+    /// Whose time the hours of rules are.
+    pub clock: LocalClock,
+    /// Profiles that are on at the start.
+    pub profiles: BTreeSet<String>,
     /// `None` if every action is allowed.
     mode: Option<IoMode>,
     /// Bits that rules may write into marks.
@@ -68,12 +75,18 @@ impl Terms {
                 PolicyUpdate::Delayed => Update::Delayed,
             },
             interfaces: if is_live { config.io.interfaces.to_vec() } else { Vec::new() },
+            clock: LocalClock::of_machine(),
+            profiles: config.policy.profiles.iter().cloned().collect(),
             mode: is_live.then_some(config.io.mode),
             mark_mask: config.mark.mask,
             has_dscp_marks: config.mark.holds == MarkAs::Dscp,
             whens: whens.collect(),
             waiting: waiting.collect(),
         }
+    }
+
+    pub fn is_replay(&self) -> bool {
+        self.mode.is_none()
     }
 
     /// Tasks that are not asked about flows of these named rules, by rule.

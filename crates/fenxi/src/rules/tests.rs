@@ -1,6 +1,7 @@
 //! Batches of changes, without flow workers.
 
 use config::Sources;
+use policy::hours::DAY_MINUTES;
 
 use super::*;
 use crate::protocol::Code;
@@ -279,4 +280,56 @@ fn reading_ends_once_nobody_waits_for_the_rules() {
     assert_eq!(read(false).unwrap().len(), 1);
     let said = read(true).err().unwrap().to_string();
     assert!(said.ends_with("r.csv: cannot be read: given up"), "{said}");
+}
+
+/// Elsewhere it is another time.
+#[test]
+fn hours_and_profiles_open_and_close_rules() {
+    let mut rules = rules_with(&["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"]);
+    let clock = |zone: &str| LocalClock::named(zone).unwrap();
+    rules.terms.clock = clock("UTC0");
+    let now = rules.terms.clock.now().minute;
+    let hours = |from: u16, to: u16| Hours {
+        days: Hours::ALL_DAYS,
+        from: (now + from) % DAY_MINUTES,
+        to: match (now + to) % DAY_MINUTES {
+            0 => DAY_MINUTES,
+            to => to,
+        },
+    };
+    // From three hours ago to three hours from now.
+    let hours = hours(21 * 60, 3 * 60);
+    let old = rules.version();
+    let add = format!("add when = \"{hours}\", drop = true\nadd profile = \"kids\", drop = true");
+    rules.change(&add).unwrap();
+    assert!(rules.advance(&old));
+    rules.open_and_close();
+    let closed = |rules: &Rules| -> Vec<Option<String>> {
+        rules.shown(None, 9).unwrap().rows.into_iter().map(|row| row.closed).collect()
+    };
+    let off = Some("profile kids is off".to_owned());
+    assert_eq!(closed(&rules), [None, off.clone()]);
+    rules.terms.clock = clock("ELSE-12");
+    assert!(rules.open_and_close());
+    assert_eq!(closed(&rules), [Some(format!("outside its hours ({hours})")), off]);
+    assert!(!rules.open_and_close(), "nothing is new");
+    assert_eq!(rules.switch("kids", true), Ok(1));
+    assert!(rules.open_and_close());
+    assert_eq!(closed(&rules)[1], None);
+    let explained = |before| {
+        let flow = "10.0.0.1:1 > 10.0.0.2:2 tcp";
+        let rows = rules.closed_for(flow, before).unwrap().rows;
+        rows.into_iter().map(|row| row.number).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (explained(Some(2)), explained(Some(1)), explained(None)),
+        (vec![1], vec![], vec![1])
+    );
+    let refused = rules.switch("kid", true).unwrap_err();
+    assert!(refused.why.contains("there are kids"), "{}", refused.why);
+    // A reload goes on with the profiles.
+    let mut next = rules_with(&["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"]);
+    next.follow(&rules);
+    next.change("add profile = \"kids\", drop = true").unwrap();
+    assert_eq!(closed(&next), [None]);
 }

@@ -86,7 +86,8 @@ impl Opened {
         options: FlowOptions,
     ) -> Result<Started, Failure> {
         let (config, names) = (plan.config, packets.names.clone());
-        let rules = self.rules;
+        let mut rules = self.rules;
+        rules.know_hosts(self.names.clone());
         let _inside = runtime.enter();
         let (signals, hangups) = (Signals::new()?, hangups()?);
         let state = Arc::new(SharedState::new(&tasks));

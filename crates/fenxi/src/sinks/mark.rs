@@ -8,6 +8,7 @@
 //! to users.
 
 mod classes;
+mod now;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +24,7 @@ use dataplane::sink::Sink;
 use flowmgr::record::FlowName;
 use flowmgr::{Behaviour, TaskId};
 use netfilter::connections::{self, Wording};
-use netfilter::conntrack::Change;
+use netfilter::conntrack::{Change, Tuple};
 use netfilter::counts::{Cause, UpdateCounts};
 use netfilter::writer::StartError;
 use packetio::WrittenMarks;
@@ -165,6 +166,18 @@ struct MarkControl {
     by_kernel: Option<Arc<WrittenMarks>>,
 }
 
+impl MarkControl {
+    /// The marks that a connection got by labels and rules, of each task.
+    fn marks_of(&self, tuple: Tuple) -> Vec<Mark> {
+        let of = |task: &Task| {
+            let mask = task.mask.load(Ordering::Relaxed);
+            let is_meant = |word| Mark::of_word(word).is_some_and(|it| it.mask & mask != 0);
+            self.writer.words.written_of(tuple, is_meant).and_then(Mark::of_word)
+        };
+        self.tasks.iter().filter_map(of).collect()
+    }
+}
+
 impl SinkControl for MarkControl {
     fn worker_half(&self) -> Option<Box<dyn Sink>> {
         Some(Box::new(WriterSink {
@@ -187,6 +200,7 @@ impl SinkControl for MarkControl {
     fn explain(&self, flow: &FlowName, classes: &[Option<u16>]) -> Vec<Written> {
         let tasks = (0..).map(TaskId).zip(classes).zip(&*self.tasks);
         let mask = |task: &Task| task.mask.load(Ordering::Relaxed);
+        let tuple = tuple(flow, self.writers.zone);
         let of = |((number, class), task): ((TaskId, &Option<u16>), &Task)| {
             let (what, table) = match number {
                 TaskId::FIRST => ("mark".to_owned(), self.table.to_owned()),
@@ -213,13 +227,13 @@ impl SinkControl for MarkControl {
                 return explained.written_by_kernel(self.writer.words.word_of(place), fate);
             }
             let is_meant = |word| Mark::of_word(word).is_some_and(|it| it.mask & mask(task) != 0);
-            let tuple = tuple(flow, self.writers.zone);
             explained.written(&self.writer.words, tuple, place, is_meant)
         };
         // Only the first task has a section for marks, and so something to say where it writes
         // none.
         let told = tasks.filter(|((number, _), task)| *number == TaskId::FIRST || mask(task) != 0);
-        told.map(of).collect()
+        let found = connections::find(tuple);
+        told.map(of).chain([now::connection(found, &self.marks_of(tuple))]).collect()
     }
 
     fn prepare(&self, now: &Config, next: &Config) -> Result<Option<Commit>, Error> {

@@ -385,14 +385,8 @@ mod tests {
         }
         let names = RuleNames::default();
         names.extend([(count - 1, name)].into_iter());
-        RulesInForce {
-            policy: Arc::new(Policy::new(&set, &Names::default()).unwrap()),
-            counted: Arc::default(),
-            numbering: 0,
-            names: Arc::new(names),
-            unasked: std::sync::Arc::default(),
-            named: Arc::default(),
-        }
+        let policy = Policy::new(&set, &Names::default()).unwrap();
+        RulesInForce { names: Arc::new(names), ..RulesInForce::of(Arc::new(policy), 0) }
     }
 
     #[test]

@@ -162,6 +162,8 @@ impl Live {
             Request::PolicyChange { .. }
             | Request::PolicyLoad { .. }
             | Request::PolicyUndo {}
+            | Request::PolicyProfile { .. }
+            | Request::PolicyClosed { .. }
             | Request::PolicyShow { .. } => return self.parts.policy.ask(Call { request, answer }),
             Request::Log { level } => return say(answer, set_level(&level)),
             Request::Reopen {} => return self.reopen(answer),

@@ -35,6 +35,7 @@ use tracing::{info, warn};
 
 use crate::control::Call;
 use crate::exit::Failure;
+use crate::figures::counted;
 use crate::protocol::{Body, Code, Reply, Request};
 use crate::rules::{Refused, Rules};
 pub use running::{RunningRules, SharedRules};
@@ -127,7 +128,10 @@ impl Thread {
                     Ok((id, trained)) => self.rules.lock().adopt(id, trained),
                     Err(_) => return,
                 },
-                recv(check) -> _ => self.rules.lock().compact(),
+                recv(check) -> _ => {
+                    let mut rules = self.rules.lock();
+                    rules.compact().and_then(|()| rules.open_and_close())
+                }
                 recv(self.helpers.run_ended()) -> _ => return,
             };
             if let Err(Refusal::Because(why)) = done {
@@ -162,6 +166,9 @@ impl Thread {
             Request::PolicyShow { rule, limit, .. } => {
                 self.rules.lock().rules.shown(rule.as_deref(), *limit).map(Body::Policy)
             }
+            Request::PolicyClosed { flow, before } => {
+                self.rules.lock().rules.closed_for(flow, *before).map(Body::Policy)
+            }
             request => self.change(request),
         };
         let reply = match body {
@@ -191,6 +198,12 @@ impl Thread {
                 Ok(Body::PolicyChanged(changed))
             }
             Request::PolicyLoad { file } => self.load(file),
+            Request::PolicyProfile { name, on } => {
+                let rules = self.rules.lock().switch(name, *on)?;
+                let state = if *on { "on" } else { "off" };
+                let rules = counted(rules, "rule");
+                Ok(Body::Done(format!("rules: profile {name} is {state}; it has {rules}")))
+            }
             _ => {
                 let rules = self.rules.lock().undo()?;
                 let done = format!("rules: the last change is undone; {rules} in use");

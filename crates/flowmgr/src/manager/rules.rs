@@ -28,8 +28,10 @@ impl<P: Part> Walk<P> {
         data: &mut [u8],
     ) {
         let number = self.flows.entries.hot(index).action;
-        let must_ask = self.rules.must_ask(&self.flows, index, fate.verdict, headers.from_low);
-        if must_ask && self.waits_for_answer(at, index, packet, staged, fate.verdict) || number == 0
+        let way = (headers.from_low, packet.time_us);
+        let must_ask = self.rules.must_ask(&self.flows, index, fate.verdict, way);
+        if must_ask && self.waits_for_answer(at, index, packet, (staged, fate.verdict), data)
+            || number == 0
         {
             return;
         }
@@ -52,13 +54,15 @@ impl<P: Part> Walk<P> {
         at: usize,
         index: u32,
         packet: &Packet,
-        staged: &Staged,
-        verdict: Verdict,
+        staged: (&Staged, Verdict),
+        data: &[u8],
     ) -> bool {
         let in_port = self.series.store.port(index);
         let flows = &mut self.flows;
         let when = (at, packet.time_us);
-        self.rules.waits_for_answer(flows, index, in_port, when, (staged, verdict))
+        let frame = data.get(packet.at..packet.at + packet.captured as usize);
+        let frame = (packet.link, frame.unwrap_or_default());
+        self.rules.waits_for_answer(flows, index, in_port, when, staged, frame)
     }
 
     /// Raises a question about a flow that no packet of this burst raised, if there is a cause.
@@ -345,7 +349,7 @@ impl<P: Part> Answering<'_, P> {
         flows.counters.verdicts.change(was, fate.verdict, 1);
         if fate.verdict == Verdict::Labelled && walk.flows.effect == Effect::Arrival {
             let at = waiting.at as usize;
-            walk.waits_for_answer(at, index, packet, &waiting.staged, fate.verdict);
+            walk.waits_for_answer(at, index, packet, (&waiting.staged, fate.verdict), data);
         }
     }
 }

@@ -6,15 +6,18 @@
 
 use cring::TASKS_MAX;
 
-use super::{InForce, RuleQuestion, Rules, renewed_max};
+use super::{FirstPacket, InForce, RuleQuestion, Rules, renewed_max};
 use crate::action::PolicyStamp;
 use crate::behaviour::Behaviour;
 use crate::config::BURST_MAX;
 use crate::config::Effect;
-use crate::entry::{STATE_EMITTED, STATE_WITHHELD};
+use crate::entry::{Hot, STATE_EMITTED, STATE_WITHHELD};
 use crate::flows::Flows;
 use crate::manager::Staged;
 use crate::verdict::Verdict;
+use crate::wire;
+
+const MINUTE_US: i64 = 60_000_000;
 
 /// Questions of a burst, and the packets that wait for the answers.
 #[derive(Default)]
@@ -78,10 +81,27 @@ pub(crate) struct Known {
     pub behaviour: Behaviour,
 }
 
+impl InForce {
+    /// Whether this packet may lead a flow to another rule: at a bound, or in another minute than
+    /// the packet before.
+    #[inline]
+    fn looks_now(&self, hot: &Hot, from_low: bool, time_us: i64) -> bool {
+        let minute = |time_us: i64| time_us.div_euclid(MINUTE_US);
+        self.has_bounds && hot.is_at_mark(hot.direction(from_low))
+            || self.has_hours && minute(time_us) != minute(hot.last_us)
+    }
+}
+
 impl Rules {
     /// Whether to look up the rule of a packet's flow; `verdict` is the verdict by label.
     #[inline(always)] // as are the other parts of the walk
-    pub fn must_ask(&self, flows: &Flows, index: u32, verdict: Verdict, from_low: bool) -> bool {
+    pub fn must_ask(
+        &self,
+        flows: &Flows,
+        index: u32,
+        verdict: Verdict,
+        (from_low, time_us): (bool, i64),
+    ) -> bool {
         let Some(rules) = &self.in_force else {
             return false;
         };
@@ -89,7 +109,7 @@ impl Rules {
         let hot = flows.entries.hot(index);
         let is_known = hot.policy == flows.policy.knowing(knows_label)
             && !rules.may_be_outdated(hot.last_us)
-            && !(rules.has_bounds && hot.is_at_mark(hot.direction(from_low)));
+            && !(rules.looks_again && rules.looks_now(hot, from_low, time_us));
         // A flow that was put off before, and would be put off again.
         let is_put_off =
             self.asking.renewals_left == 0 && hot.policy == PolicyStamp::NONE && hot.has_packets();
@@ -106,7 +126,14 @@ impl Rules {
         in_port: u8,
         (at, time_us): (usize, i64),
         (staged, verdict): (&Staged, Verdict),
+        (link, frame): (u16, &[u8]),
     ) -> bool {
+        if let (Some(rules), Ok(headers)) = (&mut self.in_force, &staged.headers)
+            && rules.first(index).is_none()
+        {
+            let (vlan, dscp) = (wire::vlan(link, frame).unwrap_or(0), wire::dscp(frame, headers));
+            rules.set_first(index, FirstPacket { vlan, dscp });
+        }
         let Some(question) = self.ask(flows, index, in_port, time_us) else {
             return false;
         };
@@ -247,6 +274,8 @@ impl Rules {
     pub fn question(&self, flows: &Flows, index: u32, in_port: u8, time_us: i64) -> RuleQuestion {
         let name = flows.name(index);
         let key = flows.entries.hot(index).key();
+        let first = self.in_force.as_ref().and_then(|rules| rules.first(index));
+        let FirstPacket { vlan, dscp } = first.unwrap_or_default();
         RuleQuestion {
             flow: flows.entries.flow_ref(index),
             flow_id: name.flow_id,
@@ -254,6 +283,8 @@ impl Rules {
             source: name.source,
             destination: name.destination,
             in_port,
+            vlan,
+            dscp,
             first_us: name.first_us,
             classes: [None; TASKS_MAX],
             behaviour: Behaviour::None,

@@ -27,7 +27,7 @@ pub struct RuleMemory {
 }
 
 impl RuleMemory {
-    /// For a table of `max_flows` flows: 1 KiB, and 21 bytes per flow, of which 16 are touched only
+    /// For a table of `max_flows` flows: 1 KiB, and 25 bytes per flow, of which 16 are touched only
     /// where flows are reported while they go on, and one only where a rule names tasks.
     ///
     /// # Errors
@@ -54,10 +54,20 @@ impl RuleMemory {
     }
 }
 
-/// A flow's rule number plus one (24 bits), its numbering (3 bits), and five flags.
+/// A flow's rule number plus one (24 bits), its numbering (3 bits), five flags, and what its first
+/// packet said (19 bits from bit 32 on).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
-pub(crate) struct RuleMark(u32);
+pub(crate) struct RuleMark(u64);
+
+/// What rules may ask about a flow's first packet beyond its tuple.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FirstPacket {
+    /// The VLAN of its outermost tag; 0 without one.
+    pub vlan: u16,
+    /// Its code point, as it came.
+    pub dscp: u8,
+}
 
 #[expect(unsafe_code, reason = "promises about types of integers")]
 mod zeroed {
@@ -70,17 +80,23 @@ mod zeroed {
 impl RuleMark {
     const NUMBER_BITS: u32 = 24;
     const NUMBERINGS: u32 = 8;
+    /// The first packet is known: 6 bits of DSCP follow, and 12 bits of VLAN.
+    const FIRST_KNOWN: u64 = 1 << 32;
+    const DSCP_AT: u32 = 33;
+    const VLAN_AT: u32 = 39;
+    const FIRST: u64 = u64::MAX << 32;
     /// A rule asks nothing about the flow, so that it gave no series.
-    const UNASKED: u32 = 1 << 31;
+    const UNASKED: u64 = 1 << 31;
     /// The flow has its label from a rule.
-    const LABELLED: u32 = 1 << 30;
+    const LABELLED: u64 = 1 << 30;
     /// A question had the flow's label.
-    const LABEL_TOLD: u32 = 1 << 29;
+    const LABEL_TOLD: u64 = 1 << 29;
     /// The flow was reported, see [`Reported`].
-    const REPORTED: u32 = 1 << 28;
+    const REPORTED: u64 = 1 << 28;
     /// A rule, or its name, keeps some tasks from being asked about the flow.
-    const PARTLY_ASKED: u32 = 1 << 27;
-    const FLAGS: u32 = RuleMark::UNASKED
+    const PARTLY_ASKED: u64 = 1 << 27;
+    const FLAGS: u64 = RuleMark::FIRST
+        | RuleMark::UNASKED
         | RuleMark::LABELLED
         | RuleMark::LABEL_TOLD
         | RuleMark::REPORTED
@@ -89,12 +105,27 @@ impl RuleMark {
     fn with_rule(self, rule: Option<u32>, numbering: u32) -> RuleMark {
         let flags = self.0 & RuleMark::FLAGS;
         let number = rule.map_or(0, |rule| rule.min(RULES_MAX - 1) + 1);
-        RuleMark(flags | numbering << RuleMark::NUMBER_BITS | number)
+        RuleMark(flags | u64::from(numbering << RuleMark::NUMBER_BITS | number))
+    }
+
+    fn with_first(self, first: FirstPacket) -> RuleMark {
+        let (vlan, dscp) = (u64::from(first.vlan & 0xfff), u64::from(first.dscp & 0x3f));
+        let bits = vlan << RuleMark::VLAN_AT | dscp << RuleMark::DSCP_AT;
+        RuleMark(self.0 & !RuleMark::FIRST | RuleMark::FIRST_KNOWN | bits)
+    }
+
+    fn first(self) -> Option<FirstPacket> {
+        let known = self.0 & RuleMark::FIRST_KNOWN != 0;
+        known.then_some(FirstPacket {
+            vlan: (self.0 >> RuleMark::VLAN_AT & 0xfff) as u16,
+            dscp: (self.0 >> RuleMark::DSCP_AT & 0x3f) as u8,
+        })
     }
 
     fn rule(self, numbering: u32) -> Option<u32> {
-        let number = self.0 & ((1 << RuleMark::NUMBER_BITS) - 1);
-        let is_current = self.0 >> RuleMark::NUMBER_BITS & (RuleMark::NUMBERINGS - 1) == numbering;
+        let low = self.0 as u32;
+        let number = low & ((1 << RuleMark::NUMBER_BITS) - 1);
+        let is_current = low >> RuleMark::NUMBER_BITS & (RuleMark::NUMBERINGS - 1) == numbering;
         number.checked_sub(1).filter(|_| is_current)
     }
 }
@@ -115,6 +146,11 @@ pub(crate) struct InForce {
     pub has_behaviours: bool,
     /// [`RulesChange::named`].
     pub named: Arc<[(u32, u64)]>,
+    /// By packet time, flows are looked up again with their first packet of each minute.
+    pub has_hours: bool,
+    /// Whether known rules of flows may be looked up again as they go on: `has_bounds` or
+    /// `has_hours`.
+    pub looks_again: bool,
     numbering: u32,
     /// The next of [`RuleMemory::changed_us`] to be written.
     next_change: usize,
@@ -130,6 +166,8 @@ impl InForce {
             has_bounds: false,
             has_behaviours: false,
             named: Arc::default(),
+            has_hours: false,
+            looks_again: false,
             numbering: 0,
             next_change: 0,
             outdated_us: i64::MIN,
@@ -140,6 +178,8 @@ impl InForce {
     pub fn change(&mut self, change: &RulesChange, now_us: i64) {
         self.has_bounds = change.has_bounds;
         self.has_behaviours = change.has_behaviours;
+        self.has_hours = change.has_hours;
+        self.looks_again = change.has_bounds || change.has_hours;
         if change.is_renumbered {
             self.numbering = (self.numbering + 1) % RuleMark::NUMBERINGS;
         }
@@ -235,7 +275,7 @@ impl InForce {
     /// flow that began before the first rules, until its next answer.
     pub fn has_answer(&self, index: u32) -> bool {
         let mark = self.memory.marks[index as usize].0;
-        mark & !(RuleMark::REPORTED | RuleMark::LABEL_TOLD) != 0
+        mark & !(RuleMark::REPORTED | RuleMark::LABEL_TOLD | RuleMark::FIRST) != 0
     }
 
     /// The tasks that a rule does not ask about the flow, see [`super::RuleAnswer::unasked`].
@@ -256,6 +296,16 @@ impl InForce {
         }
         *mark |= RuleMark::PARTLY_ASKED;
         self.memory.unasked[index as usize] = unasked;
+    }
+
+    /// What the flow's first packet said, if rules were there to ask.
+    pub fn first(&self, index: u32) -> Option<FirstPacket> {
+        self.memory.marks[index as usize].first()
+    }
+
+    pub fn set_first(&mut self, index: u32, first: FirstPacket) {
+        let mark = &mut self.memory.marks[index as usize];
+        *mark = mark.with_first(first);
     }
 
     /// A rule gave the flow's label.
@@ -280,5 +330,16 @@ mod tests {
             assert_eq!((mark.rule(7), mark.rule(0)), (rule, None));
             assert!(mark.0 & RuleMark::UNASKED != 0 && mark.0 & RuleMark::LABELLED == 0);
         }
+    }
+
+    #[test]
+    fn a_mark_holds_what_the_first_packet_said() {
+        let first = FirstPacket { vlan: 4094, dscp: 63 };
+        let mark = RuleMark(RuleMark::LABELLED).with_first(first).with_rule(Some(5), 7);
+        assert_eq!((mark.first(), mark.rule(7)), (Some(first), Some(5)));
+        assert!(mark.0 & RuleMark::LABELLED != 0 && mark.0 & RuleMark::UNASKED == 0);
+        let other = mark.with_first(FirstPacket::default());
+        assert_eq!((other.first(), other.rule(7)), (Some(FirstPacket::default()), Some(5)));
+        assert_eq!(RuleMark::default().with_rule(Some(1), 0).first(), None);
     }
 }

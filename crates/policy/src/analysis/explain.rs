@@ -1,7 +1,10 @@
 //! Explains which rule applies to a flow, and which ones lost.
 
-use crate::rule::{Over, behaviour_names};
-use crate::{Facts, Filter, Key, Label, Rank, RuleNumber, RuleSet, Tuple};
+use std::ops::RangeInclusive;
+
+use crate::hours::Hours;
+use crate::rule::{Condition, Hosts, Over, behaviour_names};
+use crate::{Facts, Filter, Key, Label, Moment, Rank, RuleNumber, RuleSet, Tuple};
 
 /// What a flow lacks for a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,6 +13,26 @@ pub enum Lack {
     Label(Vec<String>),
     /// One of these behaviours.
     Behaviour(Vec<&'static str>),
+    /// One of these hosts as an end.
+    Host(Hosts),
+    /// A first packet in one of these VLANs.
+    Vlan {
+        /// The VLANs.
+        wanted: Vec<RangeInclusive<u16>>,
+        /// The flow's.
+        has: u16,
+    },
+    /// A first packet with one of these code points: bit n for n.
+    Dscp {
+        /// The code points.
+        wanted: u64,
+        /// The flow's.
+        has: u8,
+    },
+    /// It is outside these hours.
+    Hours(Vec<Hours>),
+    /// This profile is off.
+    Profile(String),
     /// More of `what` than the bound.
     Over {
         /// `bytes`, `packets`, `age`, `rate`.
@@ -60,9 +83,15 @@ impl Explanation {
     }
 }
 
-/// Finds the rule of a flow with these facts and with a label that rules may call by any of
-/// `labels`. `facts.classes` and `facts.sample` are not used, so no model is needed.
-pub fn explain(rules: &RuleSet, tuple: &Tuple, labels: &[Label], facts: &Facts) -> Explanation {
+/// Finds the rule of a flow at a moment, with these facts and with a label that rules may call by
+/// any of `labels`. `facts.classes` and `facts.sample` are not used, so no model is needed.
+pub fn explain(
+    rules: &RuleSet,
+    tuple: &Tuple,
+    labels: &[Label],
+    facts: &Facts,
+    moment: &Moment,
+) -> Explanation {
     let mut ranks = match tuple {
         Tuple::V4(key) => with_key(&rules.v4, key),
         Tuple::V6(key) => with_key(&rules.v6, key),
@@ -71,7 +100,11 @@ pub fn explain(rules: &RuleSet, tuple: &Tuple, labels: &[Label], facts: &Facts) 
     ranks.dedup();
     let mut is_won = false;
     let verdict = |(_, rule): (Rank, RuleNumber)| {
-        let lacks = lacks(rules, rule, labels, facts);
+        let condition = rules.condition(rule);
+        let mut lacks = lacks(condition, labels, facts, moment);
+        if !moment.has_host(&condition.hosts, tuple) {
+            lacks.push(Lack::Host(condition.hosts.clone()));
+        }
         let sample = rules.action(rule).sample;
         let verdict = match (lacks.is_empty(), is_won, sample) {
             (false, ..) => Verdict::Lacks(lacks),
@@ -92,9 +125,8 @@ fn with_key<A: crate::Address>(filters: &[Filter<A>], key: &Key<A>) -> Vec<(Rank
     having.map(|filter| (filter.rank, filter.rule)).collect()
 }
 
-/// What the flow lacks for the rule's condition.
-fn lacks(rules: &RuleSet, rule: RuleNumber, labels: &[Label], facts: &Facts) -> Vec<Lack> {
-    let condition = rules.condition(rule);
+/// What the flow lacks for a condition.
+fn lacks(condition: &Condition, labels: &[Label], facts: &Facts, moment: &Moment) -> Vec<Lack> {
     let is_meant = |label: &Label| condition.labels.iter().any(|name| label.is_called(name));
     let mut lacks = Vec::new();
     if !condition.labels.is_empty() && !labels.iter().any(is_meant) {
@@ -103,6 +135,20 @@ fn lacks(rules: &RuleSet, rule: RuleNumber, labels: &[Label], facts: &Facts) -> 
     let behaviours = condition.behaviours;
     if behaviours != 0 && behaviours >> facts.behaviour & 1 == 0 {
         lacks.push(Lack::Behaviour(behaviour_names(behaviours).collect()));
+    }
+    let vlans = &condition.vlans;
+    if !vlans.is_empty() && !vlans.iter().any(|vlans| vlans.contains(&facts.vlan)) {
+        lacks.push(Lack::Vlan { wanted: vlans.clone(), has: facts.vlan });
+    }
+    let (dscps, dscp) = (condition.dscps, facts.dscp);
+    if dscps != 0 && dscps >> (dscp & 63) & 1 == 0 {
+        lacks.push(Lack::Dscp { wanted: dscps, has: dscp });
+    }
+    if !moment.is_within(condition) {
+        lacks.push(Lack::Hours(condition.hours.clone()));
+    }
+    if !moment.has_profile(condition) {
+        lacks.extend(condition.profile.clone().map(Lack::Profile));
     }
     let Over { bytes, packets, age_ms, bits_per_s } = condition.over;
     // As in `Policy::holds`: bytes · 8 / age > bound, without a division.

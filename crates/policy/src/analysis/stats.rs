@@ -132,6 +132,11 @@ fn count_parts(rules: &RuleSet, stats: &mut Stats) {
         let parts = [
             ("app", !condition.labels.is_empty()),
             ("behaviour", condition.behaviours != 0),
+            ("host", !condition.hosts.is_empty()),
+            ("vlan", !condition.vlans.is_empty()),
+            ("dscp_seen", condition.dscps != 0),
+            ("when", !condition.hours.is_empty()),
+            ("profile", condition.profile.is_some()),
             ("over.bytes", over.bytes.is_some()),
             ("over.packets", over.packets.is_some()),
             ("over.age", over.age_ms.is_some()),

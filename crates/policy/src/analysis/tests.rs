@@ -1,8 +1,11 @@
 //! Held against comparing each filter with each.
 
+use std::net::Ipv4Addr;
+
 use super::*;
+use crate::hours::{DAY_MINUTES, Hours, LocalTime};
 use crate::rule::{Condition, RuleAction};
-use crate::{Facts, Filter, Key, Label, Mark, Names, Policy, Ports, Rank, Tuple};
+use crate::{Facts, Filter, Gates, Key, Label, Mark, Moment, Names, Policy, Ports, Rank, Tuple};
 
 /// Numbers that look random and are the same each time.
 struct Dice(u64);
@@ -40,7 +43,15 @@ fn random(rules: u32, seed: u64) -> RuleSet {
     let mut set = RuleSet::default();
     for _ in 0..rules {
         let mut condition = Condition::default();
-        match dice.below(8) {
+        match dice.below(13) {
+            12 => condition.hosts.names = vec!["laptop".to_owned()],
+            8 => condition.vlans = vec![0..=0, 20..=29],
+            9 => condition.dscps = 1 << 46 | 1,
+            10 => {
+                let (days, from) = (1 << dice.below(7), 60 * dice.below(24) as u16);
+                condition.hours = vec![Hours { days, from, to: DAY_MINUTES }];
+            }
+            11 => condition.profile = Some("kids".to_owned()),
             0 => condition.labels = vec!["DNS".to_owned()],
             1 => condition.over.bytes = Some(1000),
             2 => condition.over.bits_per_s = Some(999),
@@ -223,11 +234,21 @@ fn explain_agrees_with_the_data_path() {
                 age_us: dice.below(20_000_000),
                 // In no share, or in each.
                 sample: [u16::MAX, 0][dice.below(2) as usize],
+                vlan: [0, 20, 30][dice.below(3) as usize],
+                dscp: [0, 34, 46][dice.below(3) as usize],
+            };
+            let moment = Moment {
+                time: LocalTime { day: dice.below(7) as u8, minute: dice.below(1440) as u16 },
+                profiles: (0..dice.below(2)).map(|_| "kids".to_owned()).collect(),
+                hosts: [("laptop".to_owned(), vec![Ipv4Addr::from_bits(key.source).into()])]
+                    .into_iter()
+                    .take(dice.below(2) as usize)
+                    .collect(),
             };
             let tuple = Tuple::V4(key);
             let label: Vec<_> =
                 class.map(|class| labels[usize::from(class)].clone()).into_iter().collect();
-            let explanation = explain(&set, &tuple, &label, &facts);
+            let explanation = explain(&set, &tuple, &label, &facts, &moment);
             let mut expected = explanation.winner();
             if facts.sample == 0 {
                 let first = explanation
@@ -237,7 +258,8 @@ fn explain_agrees_with_the_data_path() {
                 expected = first.map(|found| found.rule);
             }
             let mut decided = Vec::new();
-            policy.decide(&[crate::Ask { tuple, facts }], &mut decided);
+            let gates = Gates::new(&set.conditions, &moment);
+            policy.decide(&[crate::Ask { tuple, facts }], &gates, &mut decided);
             assert_eq!(decided, [expected]);
         }
     }

@@ -6,7 +6,7 @@ use super::*;
 use crate::classifier::Linear;
 use crate::classifier::tests::{random_filters, random_key};
 use crate::rule::{Condition, RuleAction};
-use crate::{Ask, Facts, Key, Tuple};
+use crate::{Ask, Facts, Gates, Key, Tuple};
 
 /// Adds one of the filters as a rule of its own.
 fn add(rules: &mut RuleSet, filter: &Filter<u32>) -> RuleNumber {
@@ -39,7 +39,7 @@ fn expected(store: &Store, keys: &[Key<u32>]) -> Vec<Option<RuleNumber>> {
 
 fn agrees(store: &Store, keys: &[Key<u32>]) {
     let mut found = Vec::new();
-    store.version().policy.decide(&asks(keys), &mut found);
+    store.version().policy.decide(&asks(keys), &Gates::default(), &mut found);
     assert_eq!(found, expected(store, keys));
 }
 
@@ -144,7 +144,7 @@ fn what_was_deleted_comes_back_in_its_old_place() {
     agrees(&store, &keys);
     store.undo().unwrap();
     let mut found = Vec::new();
-    store.version().policy.decide(&asks(&keys), &mut found);
+    store.version().policy.decide(&asks(&keys), &Gates::default(), &mut found);
     assert_eq!((found, store.len()), (before, 300));
     assert!(matches!(store.undo(), Err(StoreError::NothingToUndo)));
 }
@@ -187,7 +187,7 @@ fn delayed_changes_count_once_they_were_trained() {
     batch.commit().unwrap();
     let found = |store: &Store| {
         let mut found = Vec::new();
-        store.version().policy.decide(&asks(&keys), &mut found);
+        store.version().policy.decide(&asks(&keys), &Gates::default(), &mut found);
         found
     };
     assert!(store.has_pending());

@@ -14,12 +14,12 @@ use cring::{Label, Labels, TASKS_MAX, TaskWords};
 use flowmgr::verdict::Verdict;
 use flowmgr::{Action, Actions, Fate, Packet, TaskId, tag};
 use packetio::{Burst, CaptureFormat, CaptureWriter, Frame, WriteError};
-use policy::{Ask, Policy, RuleNumber};
+use policy::{Ask, RuleNumber};
 
 use super::Egress;
 use crate::Error;
 use crate::opening::inline::FlowManager;
-use crate::threads::rules;
+use crate::threads::rules::{self, ByMinute, RulesInForce};
 
 /// Bytes of packets held at a time, at most, beyond one burst.
 const HELD_BYTES_MAX: usize = 64 << 20;
@@ -45,7 +45,7 @@ pub struct TaggedWriter {
     /// Tasks whose labels rules ask for: bit n for task n.
     in_rules: u8,
     /// Where there are such tasks.
-    policy: Option<Arc<Policy>>,
+    rules: Option<(RulesInForce, ByMinute)>,
     decisions: Vec<Option<RuleNumber>>,
     held: VecDeque<Held>,
     held_bytes: usize,
@@ -64,7 +64,7 @@ impl TaggedWriter {
     pub fn create(
         output: &Path,
         manager: &FlowManager,
-        policy: Option<&Arc<Policy>>,
+        rules: Option<&RulesInForce>,
     ) -> Result<TaggedWriter, Error> {
         let format = match output.extension() {
             Some(extension) if extension == "pcapng" => CaptureFormat::Pcapng,
@@ -74,7 +74,7 @@ impl TaggedWriter {
             Error::cannot_create(format!("{}: cannot be created: {error}", output.display()))
         })?;
         let writer = CaptureWriter::create(format, file).map_err(|error| failure(output, error))?;
-        let in_rules = policy.map_or(0, |policy| policy.label_tasks());
+        let in_rules = rules.map_or(0, |rules| rules.policy.label_tasks());
         let in_use = 1 | manager.actions().other_tasks() | in_rules;
         let tasks = (0..8).filter(|task| in_use >> task & 1 != 0).map(TaskId);
         Ok(TaggedWriter {
@@ -84,7 +84,7 @@ impl TaggedWriter {
             tasks: tasks.map(|task| (task, manager.words(task))).collect(),
             actions: manager.actions().clone(),
             in_rules,
-            policy: policy.filter(|_| in_rules != 0).cloned(),
+            rules: rules.filter(|_| in_rules != 0).map(|it| (it.clone(), ByMinute::new(it))),
             decisions: Vec::new(),
             held: VecDeque::new(),
             held_bytes: 0,
@@ -126,13 +126,15 @@ impl TaggedWriter {
                 of_labels = self.actions.of_class(*task, class).dscp.or(of_labels);
             }
         }
-        if let (Some(policy), Some(mut ask)) = (&self.policy, held.ask)
+        if let (Some((rules, gates)), Some(mut ask)) = (&mut self.rules, held.ask)
             && classes != [None; TASKS_MAX]
         {
             ask.facts.classes = classes;
-            policy.decide(&[ask], &mut self.decisions);
+            let gates = gates.at(held.frame.time_us, rules.calendar.as_deref());
+            rules.policy.decide(&[ask], gates, &mut self.decisions);
             let rule = self.decisions.first().copied().flatten();
-            action = rule.map_or_else(Action::default, |rule| rules::action(policy.decision(rule)));
+            let action_of = |rule| rules::action(rules.policy.decision(rule));
+            action = rule.map_or_else(Action::default, action_of);
         }
         action.dscp = action.dscp.or(of_labels);
         action
@@ -168,7 +170,7 @@ impl Egress for TaggedWriter {
     ) -> Result<(), Error> {
         for (i, (packet, fate)) in packets.iter().zip(fates).enumerate() {
             let frame = Frame { time_us: packet.time_us, ..burst.frames()[i] };
-            let ask = match (&self.policy, fate.label_of) {
+            let ask = match (&self.rules, fate.label_of) {
                 (Some(_), Some(flow)) => {
                     Some(rules::ask(&flows.rule_question(flow, packet.time_us)))
                 }

@@ -1,7 +1,7 @@
 //! `fenxi ctl policy`: rules of a running instance.
 
 use super::{absolute, read, table};
-use crate::cli::CtlPolicyCommand;
+use crate::cli::{CtlPolicyCommand, Switch};
 use crate::exit::Failure;
 use crate::figures::{counted, grouped};
 use crate::protocol::{CHANGES_MAX, PolicyChanged, PolicyShown, Request, RuleRow};
@@ -25,6 +25,9 @@ pub fn request(command: &CtlPolicyCommand) -> Result<Request, Failure> {
             Request::PolicyShow { rule: rule.clone(), counters: *counters, limit: *limit }
         }
         CtlPolicyCommand::Undo => Request::PolicyUndo {},
+        CtlPolicyCommand::Profile { name, switch } => {
+            Request::PolicyProfile { name: name.clone(), on: *switch == Switch::On }
+        }
     })
 }
 
@@ -63,6 +66,9 @@ pub fn page(shown: &PolicyShown) -> String {
     if shown.changes > 0 {
         page += &format!("; changed {} times since they were read", shown.changes);
     }
+    for profile in &shown.profiles {
+        page += &format!("; profile {} is {}", profile.name, if profile.on { "on" } else { "off" });
+    }
     if shown.is_pending {
         page += "; changes wait for a training before they count";
     }
@@ -76,7 +82,10 @@ fn cells(row: &RuleRow, has_counters: bool) -> Vec<String> {
         cells.extend(counters.map(|count| count.map_or("-".to_owned(), grouped)));
     }
     cells.push(row.place.clone());
-    cells.push(row.rule.clone());
+    cells.push(match &row.closed {
+        Some(why) => format!("{} [{why}]", row.rule),
+        None => row.rule.clone(),
+    });
     cells
 }
 

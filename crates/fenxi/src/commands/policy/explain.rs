@@ -2,7 +2,8 @@
 
 use dataplane::tasks::OpenTask;
 use policy::analysis::{Explanation, Lack, Match, Verdict};
-use policy::{Facts, Label, Names, RuleSet, Tuple};
+use policy::{Facts, Label, Moment, Names, RuleSet, Tuple};
+use rulefiles::write;
 use serde_json::{Value, json};
 
 use super::{labels, read, text, title};
@@ -10,6 +11,7 @@ use crate::cli::PolicyExplainArgs;
 use crate::exit::{Failure, print};
 use crate::figures::grouped;
 use crate::protocol::FlowQuery;
+use crate::rules::{LocalClock, outside};
 
 pub fn explain(args: &PolicyExplainArgs) -> Result<(), Failure> {
     let query = args.flow.join(" ").parse::<FlowQuery>();
@@ -33,9 +35,17 @@ pub fn explain(args: &PolicyExplainArgs) -> Result<(), Failure> {
         bytes: args.bytes,
         packets: args.packets,
         age_us: (args.age_s * 1e6) as u64,
+        vlan: args.vlan,
+        dscp: args.dscp_seen.code_point(),
         ..Facts::default()
     };
-    let explanation = policy::analysis::explain(&rules, &tuple, &called, &facts);
+    let now = || LocalClock::of_machine().now();
+    let moment = Moment {
+        time: args.at.unwrap_or_else(now),
+        profiles: args.profile.iter().cloned().collect(),
+        ..Moment::default()
+    };
+    let explanation = policy::analysis::explain(&rules, &tuple, &called, &facts, &moment);
     match args.json {
         true => print(&format!("{}\n", as_json(&rules, &explanation, args.top))),
         false => print(&page(&rules, &explanation, &query, called.first(), args.top)),
@@ -144,18 +154,30 @@ fn reason(found: &Match) -> Option<String> {
         }
         Verdict::Lacks(lacks) => {
             let lacks: Vec<String> = lacks.iter().map(lack).collect();
-            Some(format!("needs {}", lacks.join(", and ")))
+            Some(lacks.join(", and "))
         }
     }
 }
 
 fn lack(lack: &Lack) -> String {
+    let or = |names: Vec<String>| names.join(" or ");
     match lack {
-        Lack::Label(labels) => format!("the label or taxonomy {}", labels.join(" or ")),
-        Lack::Behaviour(names) => format!("the behaviour {}", names.join(" or ")),
+        Lack::Label(labels) => format!("needs the label or taxonomy {}", labels.join(" or ")),
+        Lack::Behaviour(names) => format!("needs the behaviour {}", names.join(" or ")),
+        Lack::Host(hosts) => {
+            format!("needs the host {} as an end", or(write::hosts(hosts).collect()))
+        }
+        Lack::Vlan { wanted, has } => {
+            format!("needs the VLAN {}, has {has}", or(wanted.iter().map(write::vlans).collect()))
+        }
+        Lack::Dscp { wanted, has } => {
+            format!("needs the DSCP {}, has {has}", or(write::dscps(*wanted).collect()))
+        }
+        Lack::Hours(hours) => outside(hours),
+        Lack::Profile(name) => format!("profile {name} is off"),
         Lack::Over { what, unit, bound, has } => {
             let (bound, has) = (grouped(*bound), grouped(*has));
-            format!("{what} over {bound} {unit}, has {has}")
+            format!("needs {what} over {bound} {unit}, has {has}")
         }
     }
 }

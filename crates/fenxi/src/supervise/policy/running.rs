@@ -86,6 +86,25 @@ impl RunningRules {
         Ok(self.rules.len())
     }
 
+    /// Switches a profile; returns the number of its rules.
+    ///
+    /// # Errors
+    /// No rule has it, or the run ends.
+    pub fn switch(&mut self, profile: &str, on: bool) -> Result<u64, Refused> {
+        let rules = self.rules.switch(profile, on)?;
+        self.open_and_close()?;
+        Ok(rules)
+    }
+
+    /// Opens and closes rules by their hours and profiles. Where some change, all flows are looked
+    /// up again.
+    pub fn open_and_close(&mut self) -> Result<(), Refusal> {
+        match self.workers.have_rules && self.rules.open_and_close() {
+            true => self.workers.update(None, Some(&self.rules.in_force), &self.run_ended),
+            false => Ok(()),
+        }
+    }
+
     /// Gives the workers new settings.
     pub fn configure(&mut self, settings: Option<&flowmgr::Settings>) -> Result<(), Refusal> {
         self.workers.update(settings, None, &self.run_ended)
@@ -125,6 +144,7 @@ impl RunningRules {
     ) -> Result<(), Refusal> {
         // Flows may have been looked up in other rules since.
         rules.renumber();
+        rules.follow(&self.rules);
         let is_needed = self.workers.have_rules || rules.at_start().is_some();
         let in_force = is_needed.then_some(&rules.in_force);
         self.workers.update(settings, in_force, &self.run_ended)?;

@@ -205,7 +205,7 @@ fn look_up(
     pin(0);
     let mut in_use_ns =
         Histogram::new_with_max(LONGEST_NS, 3).unwrap_or_else(|error| unreachable!("{error}"));
-    let mut decisions = Vec::with_capacity(BATCH);
+    let (mut decisions, gates) = (Vec::with_capacity(BATCH), policy::Gates::default());
     let mut lookup_ns = [0.0; 2];
     let (mut now_in, mut begun, mut looked_up) = (0, Instant::now(), 0);
     for asks in asks.chunks(BATCH).cycle() {
@@ -216,7 +216,7 @@ fn look_up(
             // Nobody takes it where the changes are over.
             let _ = back.send(std::mem::replace(&mut version, next));
         }
-        version.policy.decide(asks, &mut decisions);
+        version.policy.decide(asks, &gates, &mut decisions);
         black_box(&decisions);
         looked_up += asks.len();
         let phase = phase.load(Ordering::Relaxed);

@@ -80,14 +80,7 @@ fn report(args: &BenchArgs, bench: &'static str, measured: Measured) -> Result<R
 }
 
 fn update(version: &Version, entries: usize) -> Result<RulesUpdate, Failure> {
-    let rules = RulesInForce {
-        policy: version.policy.clone(),
-        counted: Arc::new([]),
-        numbering: version.numbering,
-        names: Arc::default(),
-        unasked: Arc::default(),
-        named: Arc::default(),
-    };
+    let rules = RulesInForce::of(version.policy.clone(), version.numbering);
     RulesUpdate::new(rules, entries, false).map_err(|error| Failure::software(error.to_string()))
 }
 
