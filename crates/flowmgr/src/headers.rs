@@ -6,6 +6,7 @@ use std::io;
 use crate::action::Action;
 use crate::memory::{Array, Zeroed};
 use crate::part::{First, Part};
+use crate::wire;
 
 /// What headers said since the flow began, where it came in and leaves, and what is done to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,11 +66,8 @@ impl HeadersPart {
     /// Notes the type of service of the first packet of a direction. `ip` begins with its IP
     /// header.
     pub fn note_tos(&mut self, index: u32, direction: usize, ip: &[u8]) {
-        if let [first, second, ..] = *ip {
-            self.0[index as usize].tos[direction & 1] = match first >> 4 {
-                4 => second,
-                _ => first << 4 | second >> 4,
-            };
+        if let Some(tos) = wire::type_of_service(ip) {
+            self.0[index as usize].tos[direction & 1] = tos;
         }
     }
 

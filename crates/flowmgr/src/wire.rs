@@ -111,16 +111,13 @@ pub(crate) fn mac(link: u16, frame: &[u8]) -> Option<[u8; 6]> {
     link::mac(link, frame)
 }
 
-/// The code point of a frame with these headers.
-pub(crate) fn dscp(frame: &[u8], headers: &Headers) -> u8 {
-    let at = headers.ip_at as usize;
-    let Some(&[first, second]) = frame.get(at..).and_then(|ip| ip.first_chunk()) else {
-        return 0;
-    };
-    match first >> 4 {
-        6 => (first << 4 | second >> 4) >> 2,
-        _ => second >> 2,
-    }
+/// The type of service of a packet that begins with its IP header.
+pub(crate) fn type_of_service(ip: &[u8]) -> Option<u8> {
+    let &[first, second] = ip.first_chunk()?;
+    Some(match first >> 4 {
+        4 => second,
+        _ => first << 4 | second >> 4,
+    })
 }
 
 /// Where the layer-4 header of a frame begins, behind IP options and extension headers.

@@ -78,6 +78,8 @@ fn flow() -> FlowRow {
         flow_id: 177,
         src: "10.0.0.5:4000".to_owned(),
         dst: "192.0.2.4:443".to_owned(),
+        src_name: Some(HOSTILE.to_owned()),
+        dst_name: None,
         proto: 6,
         transport: "TCP".to_owned(),
         host: None,
@@ -109,8 +111,8 @@ fn names_are_text_wherever_they_stand() {
     assert!(!page.contains("onload='x'"));
     let shown = page.matches("&lt;script&gt;alert(1)").count();
     // The model, a problem, a label, the host's name and label, the chart and its legend, a task
-    // and its model, a flow, and the filter.
-    assert_eq!(shown, 11);
+    // and its model, a flow and its sender, and the filter.
+    assert_eq!(shown, 12);
     let refused = flow_page(&Reply::refused(Code::NotFound, HOSTILE));
     assert!(refused.contains("&lt;script&gt;") && !refused.contains("<script>"), "{refused}");
 }

@@ -1,7 +1,7 @@
 //! Batches of changes, without flow workers.
 
 use config::Sources;
-use policy::hours::DAY_MINUTES;
+use policy::hours::{DAY_MINUTES, Hours};
 
 use super::*;
 use crate::protocol::Code;

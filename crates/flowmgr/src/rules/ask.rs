@@ -131,7 +131,9 @@ impl Rules {
         if let (Some(rules), Ok(headers)) = (&mut self.in_force, &staged.headers)
             && rules.first(index).is_none()
         {
-            let (vlan, dscp) = (wire::vlan(link, frame).unwrap_or(0), wire::dscp(frame, headers));
+            let vlan = wire::vlan(link, frame).unwrap_or(0);
+            let ip = frame.get(headers.ip_at as usize..).unwrap_or_default();
+            let dscp = wire::type_of_service(ip).unwrap_or(0) >> 2;
             rules.set_first(index, FirstPacket { vlan, dscp });
         }
         let Some(question) = self.ask(flows, index, in_port, time_us) else {

@@ -252,14 +252,14 @@ fn a_packet_that_claims_more_than_its_frame_had_is_malformed() {
 fn the_outermost_tag_is_the_vlan() {
     let ethernet = |tags: &[u8]| [&[2; 12], tags, &[8, 0, 0x45]].concat();
     for (frame, vlan) in [
-        (ethernet(&[]), 0),
-        (ethernet(&[0x81, 0, 0x60, 20]), 20),
-        (ethernet(&[0x88, 0xa8, 0xff, 0xfe, 0x81, 0, 0, 20]), 4094),
-        (vec![2; 13], 0),
-        ([&[2; 12], &[0x81, 0, 1][..]].concat(), 0),
+        (ethernet(&[]), None),
+        (ethernet(&[0x81, 0, 0x60, 20]), Some(20)),
+        (ethernet(&[0x88, 0xa8, 0xff, 0xfe, 0x81, 0, 0, 20]), Some(4094)),
+        (vec![2; 13], None),
+        ([&[2; 12], &[0x81, 0, 1][..]].concat(), None),
     ] {
         assert_eq!(super::vlan(1, &frame), vlan, "{frame:02x?}");
     }
     let cooked = [&[0; 14], &[0x81, 0, 0, 7, 8, 0][..]].concat();
-    assert_eq!((super::vlan(113, &cooked), super::vlan(101, &cooked)), (7, 0));
+    assert_eq!((super::vlan(113, &cooked), super::vlan(101, &cooked)), (Some(7), None));
 }

@@ -46,6 +46,7 @@ fn flow(source: &str, destination: &str) -> FlowRecord {
         series: None,
         rule: None,
         behaviour: flowmgr::Behaviour::None,
+        headers: Default::default(),
         measured: None,
     }
 }

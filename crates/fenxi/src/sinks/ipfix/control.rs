@@ -10,7 +10,7 @@ use config::{Config, Keyed, Section};
 use crossbeam_channel::Receiver;
 use dataplane::sink::Sink;
 use flowmgr::TaskId;
-use flowmgr::record::{FlowRecord, Record};
+use flowmgr::record::Record;
 use measure::Features;
 
 use super::connection::probe;

@@ -4,7 +4,6 @@
 //! The packets come from [`mix`](crate::bench::mix). Each flow finds the rules of a tuple that lies
 //! in one of them, so that look-ups find what they would find in the set's network.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
