@@ -53,7 +53,7 @@ impl Key {
         (key, from_low)
     }
 
-    /// As [`Key::new`], of a packet of IPv4: an end is one number, so that order costs one comparison.
+    /// As [`Key::new`], of a packet of IPv4: an end is one number, so order costs one comparison.
     #[inline]
     pub(crate) fn new_v4(protocol: u8, source: (u32, u16), destination: (u32, u16)) -> (Key, bool) {
         let number = |(address, port): (u32, u16)| u64::from(address) << 16 | u64::from(port);

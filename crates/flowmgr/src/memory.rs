@@ -94,6 +94,16 @@ impl<T: Zeroed> Array<T> {
 }
 
 impl<T: Zeroed> Array<T> {
+    /// Has the kernel hand out all pages now, so that no first use has to wait for one; where it
+    /// cannot (Linux before 5.14), they come as they are used.
+    pub fn populate(&mut self) {
+        if self.mapped != 0 {
+            let start = self.start.as_ptr().cast();
+            // SAFETY: the advice is about this array's own mapping, and changes no contents.
+            let _ = unsafe { madvise(start, self.mapped, Advice::LinuxPopulateWrite) };
+        }
+    }
+
     /// The pages under it.
     pub fn pages(&self) -> Pages {
         self.pages

@@ -219,6 +219,7 @@ pub fn event() -> impl Strategy<Value = Event<'static>> {
                     action: Action { dscp: Some(46), drop: false, mirror: true },
                     unasked,
                     class,
+                    kept: 0,
                 })],
             }
         ),

@@ -124,7 +124,10 @@ impl Table {
         let mut state = !seed;
         let secret = std::array::from_fn(|_| split_mix(&mut state));
         let sets = cells.div_ceil(WAYS).next_power_of_two();
-        Ok(Table { secret, sets: Array::new(sets)?, counters: ServerCounters::default() })
+        // Flows come here at random: nearly each of the first would wait for a page.
+        let mut sets = Array::new(sets)?;
+        sets.populate();
+        Ok(Table { secret, sets, counters: ServerCounters::default() })
     }
 
     /// The flow's cells: protocol and port; with the /24 or /48; with the address.

@@ -51,7 +51,7 @@ pub(super) fn parse_v6(link: u16, frame: &[u8], wire: u32) -> Option<Headers> {
     Some(Headers { key, from_low, tcp_flags, length, header_bytes, ip_at: IP_AT as u32 })
 }
 
-/// TCP flags, and the bytes of all headers, of a packet of this IP length whose layer-4 header is at
+/// TCP flags, and the bytes of all headers, of a packet of this IP length. Its layer-4 header is at
 /// `AT`.
 #[inline(always)]
 fn transport<const AT: usize>(
