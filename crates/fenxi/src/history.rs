@@ -57,7 +57,7 @@ config::section! {
     /// oldest hours go first
     max_bytes: u64 = restart "max_mib", integer(1, 1 << 20), "64",
         "MiB" => |s| Ok(s.get::<u64>()? << 20);
-    /// hours that are older go
+    /// hours older than this are removed
     max_days: u32 = restart "max_days", integer(1, 36_500), "400", "days";
 }
 

@@ -39,7 +39,7 @@ pub fn drop_unneeded(plan: &RunPlan<'_>, tasks: &[OpenTask]) -> Result<(), Failu
     }
     let recording = recording.map(|dir| dir.join(recording::HEADER_FILE));
     let profiles = dataplane::profiles::make_folder(tasks).map(|folder| folder.join("profile"));
-    // Leases at the usual places are worth no right.
+    // Only configured lease files justify a capability, not the usual places.
     let NamesKeys { leases, .. } = config.section();
     let sinks = sinks::rights(config, plan.records());
     let written = sinks.written.iter().map(PathBuf::as_path);

@@ -38,7 +38,7 @@ impl Replayed {
                 return Err(Failure::config(format!(
                     "{}: service.{}.when: {}: a replay at full speed has this label in time only \
                      where flow workers run the model; set pipeline.layout = \"1:0:0\", or add \
-                     --speed 1",
+                     --speed real",
                     service.origin,
                     service.name,
                     shortened(&term.to_string())
