@@ -284,6 +284,7 @@ fn config_show_as_json_names_every_key() {
         "control",
         "dpdk",
         "flow",
+        "history",
         "hosts",
         "io",
         "ipfix",

@@ -13,7 +13,7 @@ fn flow(flow_id: u64) -> FlowRow {
         flow_id,
         src: format!("10.0.{}.{}:4000", flow_id / 250, flow_id % 250),
         dst: "[2001:db8:1234:5678:9abc:def0:1234:5678]:443".to_owned(),
-        src_name: flow_id.is_multiple_of(3).then(|| "lap\u{1b}[2Jtop".to_owned()),
+        src_name: (flow_id % 7 == 1).then(|| "lap\u{1b}[2Jtop".to_owned()),
         dst_name: flow_id.is_multiple_of(5).then(|| "a\n\u{202e}b".to_owned()),
         proto: 6,
         transport: "TCP".to_owned(),
