@@ -21,7 +21,7 @@ fn clickhouse_and_duckdb_give_the_answers_that_the_records_give() {
     let moved = fs::read_to_string(&records).unwrap();
     let moved = moved.replace("\"src\":\"192.0.2.1", "\"src\":\"10.0.0.1");
     let moved = moved.replace("\"dst\":\"198.51.100.8", "\"dst\":\"fd00::8");
-    let moved = moved.replace("\"2026-11-21T00:44:", "\"2026-11-24T03:44:");
+    let moved = moved.replace("\"2026-11-21T00:", "\"2026-11-24T03:");
     fs::write(&records, fs::read_to_string(&records).unwrap() + &moved).unwrap();
     let check = common::root().join("tests/fleet/check.py");
     let output = Command::new(python).arg(check).arg(&records).output().unwrap();

@@ -347,6 +347,8 @@ fn a_run_keeps_to_its_files_and_contacts_nobody() {
         "flow.idle_timeout_s=1",
         "--set",
         &format!("records.path={}", flows.display()),
+        "--set",
+        &format!("observe.folder={}", flows.with_file_name("services").display()),
         "--model",
         shipped_bundle().to_str().unwrap(),
     ]
