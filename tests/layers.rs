@@ -11,7 +11,7 @@ mod imports;
 
 /// Each crate with the crates of ours that it may know. A crate stands behind all that it knows, so
 /// no arrow runs back up.
-const MAY_KNOW: [(&str, &[&str]); 20] = [
+const MAY_KNOW: [(&str, &[&str]); 21] = [
     ("engine", &[]),
     ("dpdk", &[]),
     ("packetio", &["dpdk"]),
@@ -35,6 +35,7 @@ const MAY_KNOW: [(&str, &[&str]); 20] = [
         "dataplane",
         &["packetio", "cring", "observe", "accel", "policy", "flowmgr", "analytics", "config"],
     ),
+    ("learn", &["console", "cring", "accel", "flowmgr", "analytics", "dataplane"]),
     ("recording", &["cring", "accel", "measure", "flowmgr", "analytics", "config", "dataplane"]),
     (
         "fenxi",
@@ -53,6 +54,7 @@ const MAY_KNOW: [(&str, &[&str]); 20] = [
             "recording",
             "dataplane",
             "console",
+            "learn",
             "ipfix",
             "observe",
         ],

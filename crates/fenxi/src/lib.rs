@@ -23,7 +23,7 @@ pub mod exit;
 mod history;
 mod holder;
 mod label_names;
-mod learn;
+mod learning;
 mod log;
 pub mod machine;
 mod measured;

@@ -35,7 +35,6 @@ use crate::control::explain;
 use crate::control::flow_tables::FlowTables;
 use crate::control::{Facts, HostStats, Plane, Sockets};
 use crate::exit::Failure;
-use crate::learn::SharedHeld;
 use crate::names::{self, Names};
 use crate::outcome::{RunOutcome, Table};
 use crate::rules::{Rules, Traffic};
@@ -45,6 +44,7 @@ use crate::signals::Signals;
 use crate::sinks::{self, RecentFlows, SharedHosts, Sinks, broadcast};
 use crate::supervise::{self, Progress, Supervisor};
 use crate::workers::{WorkerIo, WorkerStart};
+use learn::SharedHeld;
 use source::Source;
 
 /// Runs a replay to its end.

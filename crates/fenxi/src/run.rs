@@ -40,7 +40,6 @@ use tracing::{debug, info, warn};
 use crate::cli::RunArgs;
 use crate::control::Sockets;
 use crate::exit::Failure;
-use crate::learn::{Key, SharedHeld};
 use crate::memory::Need;
 use crate::names;
 use crate::outcome::{RunOutcome, Table};
@@ -51,6 +50,7 @@ use crate::services;
 use crate::sinks::{self, RecentFlows, SharedHosts, Sinks, broadcast};
 use crate::supervise;
 use crate::weights;
+use learn::{Key, SharedHeld};
 use start::{Opened, Started};
 
 #[derive(Clone, Copy)]
@@ -147,7 +147,7 @@ fn open(
     let weight_sockets = weights::bind(config)?;
     let by_server = weights::actions(config);
     let held = SharedHeld::default();
-    let key = Key::of(config)?;
+    let key = config.learn.key.as_deref().map(Key::read).transpose().map_err(Failure::config)?;
     let is_recorded = plan.args.record.is_some();
     let (servers, memories) =
         servers::recall(config, tasks, &mut packets.flow_managers, is_recorded)?;

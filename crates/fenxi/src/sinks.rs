@@ -59,7 +59,7 @@ pub static KINDS: &[&dyn SinkKind] = &[
     &flows::Flows,
     &hosts::Hosts,
     &crate::names::Reading,
-    &crate::learn::Learning,
+    &crate::learning::Learning,
     &crate::servers::Kept,
     &crate::history::History,
     &crate::services::Observing,

@@ -15,11 +15,11 @@ use flowmgr::verdict::Verdict;
 
 use super::State;
 use super::view::{View, series_lost};
-use crate::learn::OUTCOMES;
 use crate::metric::{
     Family, Kind, Metric, Sample, TIMES, US, Value, buckets, count, number, sample,
 };
 use crate::version;
+use learn::OUTCOMES;
 use read::{
     balances, behaviours, by, by_pipeline, devices, drops, ends, failures, labels, lags, mirrored,
     parts, pipelines, ports, profiles, queues, rules, rules_coverage, rules_updates, scores,

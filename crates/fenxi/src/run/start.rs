@@ -23,7 +23,6 @@ use crate::control::collector::Collector;
 use crate::control::flow_tables::FlowTables;
 use crate::control::{Facts, HostStats, Plane, Sockets};
 use crate::exit::Failure;
-use crate::learn::{Key, Offers, SharedHeld};
 use crate::names::Names;
 use crate::rules::Rules;
 use crate::signals::{Signals, hangups};
@@ -34,6 +33,7 @@ use crate::supervise::policy::{self, RunningRules, SharedRules, Workers};
 use crate::supervise::reload::Reloader;
 use crate::supervise::{Live, LiveParts, Supervisor};
 use crate::workers::WorkerStart;
+use learn::{Key, Offers, SharedHeld};
 
 /// How long the start waits for the first round of the flow workers. A worker that is later only
 /// forwards later.

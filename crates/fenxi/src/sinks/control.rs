@@ -28,13 +28,13 @@ use super::flows::RecentFlows;
 use super::records::Kafka;
 use super::reopen::Reopener;
 use crate::exit::Failure;
-use crate::learn::SharedHeld;
 use crate::metric::Family;
 use crate::names;
 use crate::protocol::{Reply, Request, Sums, Written};
 use crate::servers::Memories;
 use crate::services;
 use crate::unix_socket::UnixSocket;
+use learn::SharedHeld;
 
 pub struct Start<'a> {
     pub config: &'a Config,

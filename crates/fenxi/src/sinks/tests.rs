@@ -21,10 +21,10 @@ mod keys;
 mod label_socket;
 
 use super::*;
-use crate::learn::SharedHeld;
 use crate::metric::Value;
 use crate::servers::Memories;
 use label_socket::LabelSocket;
+use learn::SharedHeld;
 
 #[path = "../../../../tests/common/packets.rs"]
 #[allow(dead_code, reason = "each test uses its own part")]

@@ -48,11 +48,11 @@ use tracing::{info, warn};
 use super::notify::Notifier;
 use super::policy::SharedRules;
 use crate::exit::Failure;
-use crate::learn::Offers;
 use crate::log;
 use crate::protocol::{Body, Code, FlowTruth, Reply};
 use crate::sinks::{self, Sinks};
 use change::{Base, Change, RulesChange, Sessions};
+use learn::Offers;
 
 /// Time limit for reading the files of a configuration. They are small, so only a file server that
 /// does not answer takes longer.

@@ -12,8 +12,8 @@ use tracing::warn;
 
 use super::change::{Base, Change};
 use super::{Reloader, answers};
-use crate::learn::{Models, Offers, Outputs, Refusal, Session, ask};
 use crate::protocol::{Body, Code, FlowTruth, Reply};
+use learn::{Models, Offers, Outputs, Refusal, Session, ask};
 
 /// Why offers come to nothing.
 const NO_SAMPLES: &str = "this run gives no samples to learn from, so nothing can be judged: set \

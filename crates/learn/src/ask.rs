@@ -20,7 +20,9 @@ const REPEATED_FOR: Duration = Duration::from_secs(5);
 
 /// A model with the session that runs it.
 pub struct Session<'a> {
+    /// The model.
     pub bundle: &'a Bundle,
+    /// What runs it.
     pub device: &'a mut dyn Device,
 }
 

@@ -16,8 +16,6 @@ use flowmgr::record::Record;
 use rustix::net::sockopt;
 
 use super::frame;
-use super::held::{Held, SharedHeld};
-use super::signature::Key;
 use super::strata::Strata;
 use crate::exit::Failure;
 use crate::metric::{Family, count};
@@ -29,6 +27,7 @@ use crate::sinks::queue::{
 use crate::sinks::records::{Kafka, Topic, TopicCounts};
 use crate::sinks::{Lost, Report, SinkControl, SinkKind, Start};
 use crate::unix_socket::{self, UnixSocket};
+use learn::{Held, Key, SharedHeld};
 
 /// Samples that may wait for the thread; half a kilobyte each.
 const QUEUE: usize = 8192;
@@ -91,7 +90,7 @@ impl SinkKind for Learning {
     }
 
     fn probe(&self, config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
-        Key::of(config)?;
+        config.learn.key.as_deref().map(Key::read).transpose().map_err(Failure::config)?;
         topic(config)?;
         match config.learn.socket.as_deref() {
             Some(path) if !is_exempt(path) => unix_socket::probe("learn.socket", path),
@@ -298,7 +297,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
-    use crate::learn::frame::tests::sample;
+    use crate::learning::frame::tests::sample;
 
     /// The queue is full, and its thread does not come to it.
     #[test]

@@ -41,7 +41,7 @@ use super::held::{HeldSample, SharedHeld, question, told_question};
 use super::judge::{self, Figures, Outputs, Question, Rival, Trial};
 use super::refusal::Refusal;
 use super::signature::Key;
-use crate::protocol::FlowTruth;
+use console::protocol::FlowTruth;
 use kept::Promoted;
 use stages::{Expected, Stage};
 
@@ -170,6 +170,7 @@ struct Candidate {
 }
 
 impl Offers {
+    /// None yet; with a key, only what it signed is taken.
     pub fn new(held: SharedHeld, key: Option<Key>, state: Arc<SharedState>) -> Offers {
         let tasks = state.get().tasks.len();
         let candidates = (0..tasks).map(|_| None).collect();

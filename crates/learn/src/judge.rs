@@ -95,6 +95,7 @@ pub struct Outputs {
     pub classes: Vec<u16>,
     /// Questions × classes.
     pub probabilities: Vec<f32>,
+    /// What a row took on its device.
     pub ns_per_row: f64,
 }
 

@@ -7,10 +7,12 @@ use super::judge::Refused;
 pub struct Refusal {
     /// The outcome in metrics.
     pub name: &'static str,
+    /// For people.
     pub why: String,
 }
 
 impl Refusal {
+    /// A refusal of this name.
     pub fn new(name: &'static str, why: impl ToString) -> Refusal {
         Refusal { name, why: why.to_string() }
     }

@@ -4,11 +4,9 @@
 use std::path::Path;
 
 use accel::{Bundle, read_regular};
-use config::Config;
 use minisign_verify::{Error, PublicKey, Signature};
 
-use super::refusal::Refusal;
-use crate::exit::Failure;
+use crate::refusal::Refusal;
 
 /// The signature, in the bundle's folder.
 const FILE: &str = "model.toml.minisig";
@@ -20,26 +18,20 @@ const BYTES_MAX: u64 = 4096;
 pub struct Key(PublicKey);
 
 impl Key {
-    /// Reads the key where the configuration has one.
+    /// The key of `learn.key`: itself, or the path of its file.
     ///
     /// # Errors
-    /// It is neither a key nor the path of one.
-    pub fn of(config: &Config) -> Result<Option<Key>, Failure> {
-        config.learn.key.as_deref().map(Key::read).transpose()
-    }
-
-    fn read(given: &str) -> Result<Key, Failure> {
+    /// It is neither, in one line.
+    pub fn read(given: &str) -> Result<Key, String> {
         if let Ok(key) = PublicKey::from_base64(given) {
             return Ok(Key(key));
         }
         let text = read_text(Path::new(given)).map_err(|why| {
             let cure = "set the second line of a file that `minisign -G` writes, or its path";
-            Failure::config(format!(
-                "learn.key: no public key of minisign, nor a file: {given}: {why}; {cure}"
-            ))
+            format!("learn.key: no public key of minisign, nor a file: {given}: {why}; {cure}")
         })?;
         let key = PublicKey::decode(&text);
-        key.map(Key).map_err(|why| Failure::config(format!("learn.key: {given}: {why}")))
+        key.map(Key).map_err(|why| format!("learn.key: {given}: {why}"))
     }
 
     /// Whether the owner of the key has signed all files of the bundle.
