@@ -163,7 +163,7 @@ fn each_packet_counts_in_its_hour_and_reports_say_so() {
     let lines: Vec<&str> = text.lines().collect();
     let title = "2026-01-01 00:00 +00:00 to 2026-01-08 00:00 +00:00, by host, sorted by bytes";
     assert_eq!((lines[0], lines.len()), (title, 6), "{text}");
-    let starts = ["HOST ", "10.0.0.1 ", "10.0.0.2 ", "total "];
+    let starts = ["HOST ", "10.0.0.2 ", "10.0.0.1 ", "total "];
     assert!(lines[2..].iter().zip(starts).all(|(line, start)| line.starts_with(start)), "{text}");
     assert!(lines[5].ends_with(" 100.0 %"), "{text}");
     let one = kept.json(&["--by", "host", "--sort", "up", "--top", "1"]);

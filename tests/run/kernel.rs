@@ -234,7 +234,7 @@ fn where_the_kernel_cannot_label_fenxi_does_and_says_why() {
         assert_eq!(live.said(&format!("WARN fenxi::run::ports: {line}")), 1, "{reason}");
         assert_eq!(live.said("fenxi labels them instead, as with io.capture = \"first\""), 1);
         live.terminate(0);
-        let check = common::fenxi([&["check", "--config-only"][..], &args].concat());
+        let check = common::fenxi([&["check", "--deep", "--config-only"][..], &args].concat());
         let page = common::run(check).expect_code(0).stdout;
         assert!(page.contains(&line), "{page}");
     }

@@ -93,7 +93,7 @@ fn a_flow_has_the_mark_of_its_rule() {
         .unwrap();
     let rules = format!("policy.rules={}", file.display());
     let live = start_kernel(&lab, "in", SMALL, &path, &["--set", &rules]);
-    let mut check = common::fenxi(["check", "--config-only", "--config"]);
+    let mut check = common::fenxi(["check", "--deep", "--config-only", "--config"]);
     check.arg(common::root().join("configs/live-mark-kernel.toml")).args(["--set", &rules]);
     let page = common::run(check).expect_code(0).stdout;
     assert!(page.contains("in the kernel, marks by fenxi; what it leaves, "), "{page}");
