@@ -60,7 +60,7 @@ pub enum Request {
         /// Only flows with this label, in upper or lower case.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         label: Option<String>,
-        /// Only flows of this host, by its address or its name.
+        /// Only flows of this host, by an address, its name or its MAC address.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         host: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]

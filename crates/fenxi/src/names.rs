@@ -44,21 +44,15 @@ impl Names {
         locked(&self.0.snapshot).clone()
     }
 
-    /// The host with this address.
-    pub fn host(&self, address: IpAddr) -> Option<Arc<Host>> {
-        self.snapshot().host(address).cloned()
-    }
-
-    /// The addresses of all hosts called so by leases and files, in upper or lower case; the first
-    /// label of a name with dots is enough.
-    pub fn addresses(&self, name: &str) -> Vec<IpAddr> {
-        self.snapshot().addresses(name)
-    }
-
     /// What to call an address: the name of its host, else the name that an answer on the wire gave
     /// it.
     pub fn name(&self, address: IpAddr) -> Option<Arc<str>> {
-        let host = self.host(address);
+        self.name_by(&self.snapshot(), address)
+    }
+
+    /// As [`Names::name`], with the hosts of this snapshot: for tables.
+    pub fn name_by(&self, snapshot: &Snapshot, address: IpAddr) -> Option<Arc<str>> {
+        let host = snapshot.host(address);
         host.and_then(|host| host.name.clone()).or_else(|| self.seen().name(address))
     }
 
@@ -67,15 +61,14 @@ impl Names {
         locked(&self.0.seen)
     }
 
-    /// Makes these the hosts, if they differ from those before; whether they do.
+    /// Makes these the hosts, if they differ from those before; whether they do. One thread does
+    /// so, and others wait only while it exchanges the snapshots.
     pub fn publish(&self, hosts: Vec<Host>) -> bool {
-        let mut snapshot = locked(&self.0.snapshot);
-        let next = snapshot.next(hosts);
-        let has_changed = next.is_some();
-        if let Some(next) = next {
-            *snapshot = Arc::new(next);
-        }
-        has_changed
+        let Some(next) = self.snapshot().next(hosts) else { return false };
+        let next = Arc::new(next);
+        let old = std::mem::replace(&mut *locked(&self.0.snapshot), next);
+        drop(old);
+        true
     }
 }
 

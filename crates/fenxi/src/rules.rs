@@ -57,6 +57,8 @@ pub struct Rules {
     unknown_hosts: BTreeSet<String>,
     /// What the gates are by.
     moment: Moment,
+    /// The version of the names that the moment was last compared with; `None`: of other rules.
+    resolved: Option<u64>,
     /// Whether flow workers ask from the first packet on: the configuration names a file, or
     /// programs may act on flows.
     is_on: bool,
@@ -115,6 +117,7 @@ impl Rules {
             host_names: BTreeSet::new(),
             unknown_hosts: BTreeSet::new(),
             moment: Moment::default(),
+            resolved: None,
             terms,
             by_name: HashMap::new(),
             is_on,
@@ -225,6 +228,7 @@ impl Rules {
         }
         self.note_names();
         self.index_hosts();
+        self.resolved = None;
         self.moment = self.now();
         self.set_gates();
         true

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct FlowFilter {
     /// A label of any task, in upper or lower case.
     pub label: Option<String>,
-    /// The host that the flow's label describes, by address or name.
+    /// The host that the flow's label describes, by address, name or MAC address.
     pub host: Option<String>,
     /// The port of either end.
     pub port: Option<u16>,

@@ -52,7 +52,7 @@ pub enum CtlCommand {
         /// Show only flows with this label, in upper or lower case
         #[arg(short, long)]
         label: Option<String>,
-        /// Show only flows of this host, by address or name
+        /// Show only flows of this host, by address, name or MAC address
         #[arg(long, value_name = "HOST")]
         host: Option<String>,
         /// Show only flows with this port at either end

@@ -64,12 +64,13 @@ impl Filter {
     }
 }
 
-/// The addresses of a host by one of them, which stands for itself only, or by its name.
+/// The addresses of a host by one of them, by its name or by its MAC address.
 fn addresses_of(names: &Names, host: &str) -> Result<Vec<IpAddr>, String> {
-    if let Ok(address) = host.parse() {
-        return Ok(vec![address]);
-    }
-    let addresses = names.addresses(host);
+    let known = names.snapshot();
+    let addresses = match host.parse() {
+        Ok(address) => known.host(address).map_or(vec![address], |host| host.addresses.clone()),
+        Err(_) => known.addresses_of(host),
+    };
     match addresses.is_empty() {
         true => Err(format!("no host \"{host}\"; `fenxi ctl hosts` lists those that are known")),
         false => Ok(addresses),
@@ -173,5 +174,30 @@ fn key<'a>(
         Column::Does => behaviour_name(look.behaviour).map(Key::Name),
         Column::Rtt => told()?.round_trip_us().map(|us| Key::Number(us as f64)),
         Column::Retransmits => told()?.retransmits().map(|count| Key::Number(count as f64)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::Host;
+
+    #[test]
+    fn a_host_is_wanted_by_any_address_its_name_or_its_mac_address() {
+        let names = Names::default();
+        let addresses = ["10.0.0.5", "fd00::5"].map(|address| address.parse().unwrap()).to_vec();
+        let mac = "00:16:3e:00:00:05";
+        names.publish(vec![Host {
+            name: Some("laptop".into()),
+            mac: mac.parse().ok(),
+            addresses: addresses.clone(),
+            ..Host::default()
+        }]);
+        for host in ["10.0.0.5", "fd00::5", "Laptop", mac] {
+            assert_eq!(addresses_of(&names, host).as_ref(), Ok(&addresses), "{host}");
+        }
+        let alone = ["10.0.0.7".parse().unwrap()];
+        assert_eq!(addresses_of(&names, "10.0.0.7"), Ok(alone.to_vec()));
+        assert!(addresses_of(&names, "00:16:3e:00:00:06").is_err());
     }
 }

@@ -4,13 +4,17 @@ use std::cmp::Reverse;
 use std::net::IpAddr;
 
 use super::flow_tables::Picture;
-use crate::names::{Host, Names};
+use crate::names::{Host, Names, Snapshot};
 use crate::protocol::{HOSTS_MAX, HostRow, KnownHost};
 
 /// What is known of the host with this address; `None`: nothing.
 pub fn known(names: &Names, address: IpAddr) -> Option<KnownHost> {
-    let host = names.host(address).map(|host| of_host(&host));
-    let name = names.name(address).map(|name| name.to_string());
+    known_by(names, &names.snapshot(), address)
+}
+
+fn known_by(names: &Names, snapshot: &Snapshot, address: IpAddr) -> Option<KnownHost> {
+    let host = snapshot.host(address).map(|host| of_host(host));
+    let name = names.name_by(snapshot, address).map(|name| name.to_string());
     match host {
         Some(host) => Some(KnownHost { name, ..host }),
         None => name.map(|name| KnownHost { name: Some(name), ..KnownHost::default() }),
@@ -28,8 +32,10 @@ fn of_host(host: &Host) -> KnownHost {
 
 /// Adds what is known to rows of hosts that the model has labelled.
 pub fn add_known(rows: &mut [HostRow], names: &Names) {
+    let snapshot = names.snapshot();
     for row in rows {
-        let known = row.address.parse().ok().and_then(|address| known(names, address));
+        let address = row.address.parse().ok();
+        let known = address.and_then(|address| known_by(names, &snapshot, address));
         row.known = known.unwrap_or_default();
     }
 }

@@ -205,7 +205,7 @@ pub fn hosts(
     }
     let row = |host: HostSum| HostRate {
         address: host.address.to_string(),
-        name: names.name(host.address).map(|name| name.to_string()),
+        name: names.name_by(&known, host.address).map(|name| name.to_string()),
         flows: host.sum.flows,
         packets_per_s: host.sum.rate.packets,
         bytes_per_s: host.sum.rate.bytes,

@@ -13,6 +13,8 @@ const NAME_MAX: usize = 253;
 pub struct Host {
     /// `None`: only its MAC address is known.
     pub name: Option<Arc<str>>,
+    /// The name is from `/etc/hosts`, so no client chose it.
+    pub is_named_by_file: bool,
     pub mac: Option<Mac>,
     /// Who made its network card, where a list of vendors on this machine says so.
     pub vendor: Option<Arc<str>>,

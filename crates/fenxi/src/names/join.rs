@@ -1,8 +1,9 @@
 //! Joins what the sources say of addresses into hosts.
 //!
-//! Two addresses are one host's if they have one MAC address, or one DUID (RFC 8415 section 11),
-//! which clients send with DHCPv6 and, by RFC 4361, with DHCPv4; a DUID often holds a MAC address.
-//! A name joins addresses only within one file, and not where their MAC addresses differ.
+//! Two addresses are one host's if they have one MAC address, by a lease of DHCPv4 or the kernel's
+//! neighbours, or one name in `/etc/hosts`, unless their MAC addresses differ. Names and DUIDs of
+//! leases join nothing: a client chooses them, and could send another's to get its rules. So an
+//! address of DHCPv6 joins its host once the machine is a neighbour with it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -20,13 +21,12 @@ const ADDRESSES_MAX: usize = 64;
 pub struct Fact {
     pub address: IpAddr,
     pub mac: Option<Mac>,
-    pub duid: Option<Arc<[u8]>>,
     pub name: Option<Arc<str>>,
 }
 
 impl Fact {
     pub fn new(address: IpAddr) -> Fact {
-        Fact { address: address.to_canonical(), mac: None, duid: None, name: None }
+        Fact { address: address.to_canonical(), mac: None, name: None }
     }
 }
 
@@ -41,14 +41,14 @@ struct Known {
     address: IpAddr,
     mac: Option<Mac>,
     name: Option<Arc<str>>,
-    /// The source of the name, by its place among the sources.
+    /// The source of the name, by its place among the sources; 0 is `/etc/hosts`.
     named_by: usize,
     /// Another address of the same host; its own place: none.
     joined: usize,
 }
 
-/// The hosts of these sources, by name, those without one last. Where sources disagree on an
-/// address, the first that says something counts.
+/// The hosts of these sources, of which the first is `/etc/hosts`, by name, those without one last.
+/// Where sources disagree on an address, the first that says something counts.
 pub fn hosts(sources: &[&[Fact]]) -> Vec<Host> {
     let mut all = Addresses::default();
     for (source, facts) in sources.iter().enumerate() {
@@ -56,9 +56,7 @@ pub fn hosts(sources: &[&[Fact]]) -> Vec<Host> {
         usable.for_each(|fact| all.add(fact, source));
     }
     all.join_by_mac();
-    for facts in sources {
-        all.join_by_name(facts);
-    }
+    all.join_by_name(sources.first().copied().unwrap_or_default());
     all.hosts()
 }
 
@@ -66,10 +64,6 @@ pub fn hosts(sources: &[&[Fact]]) -> Vec<Host> {
 struct Addresses {
     known: Vec<Known>,
     places: HashMap<IpAddr, usize>,
-    /// An address with each DUID.
-    duids: HashMap<Arc<[u8]>, usize>,
-    /// An address with each MAC address that stands in a DUID.
-    in_duids: Vec<(Mac, usize)>,
 }
 
 impl Addresses {
@@ -84,10 +78,6 @@ impl Addresses {
         if known.name.is_none() && fact.name.is_some() {
             (known.name, known.named_by) = (fact.name.clone(), source);
         }
-        let Some(duid) = &fact.duid else { return };
-        self.in_duids.extend(mac_of_duid(duid).map(|mac| (mac, place)));
-        let other = *self.duids.entry(duid.clone()).or_insert(place);
-        self.join(place, other);
     }
 
     /// The place that stands for the host of this one.
@@ -108,10 +98,8 @@ impl Addresses {
 
     fn join_by_mac(&mut self) {
         let mut of_mac: HashMap<Mac, usize> = HashMap::new();
-        let of_addresses = self.known.iter().enumerate();
-        let of_addresses = of_addresses.filter_map(|(place, known)| Some((known.mac?, place)));
-        let all: Vec<_> = of_addresses.chain(self.in_duids.iter().copied()).collect();
-        for (mac, place) in all {
+        for place in 0..self.known.len() {
+            let Some(mac) = self.known[place].mac else { continue };
             let other = *of_mac.entry(mac).or_insert(place);
             self.join(place, other);
         }
@@ -150,8 +138,10 @@ impl Addresses {
             places.sort_by_key(|&place| self.known[place].address);
             let of_host = || places.iter().map(|&place| &self.known[place]);
             let named = of_host().filter(|known| known.name.is_some());
+            let named = named.min_by_key(|known| known.named_by);
             Host {
-                name: named.min_by_key(|known| known.named_by).and_then(|known| known.name.clone()),
+                name: named.and_then(|known| known.name.clone()),
+                is_named_by_file: named.is_some_and(|known| known.named_by == 0),
                 mac: of_host().find_map(|known| known.mac),
                 vendor: None,
                 addresses: of_host().map(|known| known.address).take(ADDRESSES_MAX).collect(),
@@ -168,30 +158,16 @@ impl Addresses {
     }
 }
 
-/// The MAC address in a DUID of the kinds DUID-LLT and DUID-LL over Ethernet.
-fn mac_of_duid(duid: &[u8]) -> Option<Mac> {
-    let mac = match duid {
-        [0, 1, 0, 1, _, _, _, _, mac @ ..] | [0, 3, 0, 1, mac @ ..] => mac,
-        _ => return None,
-    };
-    Mac::of_device(mac.try_into().ok()?)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::host::{hex, name};
+    use super::super::host::name;
     use super::*;
 
     const MAC: &str = "00:16:3e:00:00:05";
     const OTHER: &str = "00:16:3e:00:00:06";
 
-    fn fact(address: &str, mac: &str, duid: &str, name_: &str) -> Fact {
-        Fact {
-            mac: mac.parse().ok(),
-            duid: hex(duid).filter(|duid| !duid.is_empty()).map(Arc::from),
-            name: name(name_),
-            ..Fact::new(address.parse().unwrap())
-        }
+    fn fact(address: &str, mac: &str, name_: &str) -> Fact {
+        Fact { mac: mac.parse().ok(), name: name(name_), ..Fact::new(address.parse().unwrap()) }
     }
 
     /// `laptop 00:16:3e:00:00:05 10.0.0.5 fd00::5`.
@@ -207,15 +183,15 @@ mod tests {
 
     #[test]
     fn leases_and_neighbours_of_a_mac_address_are_one_host() {
-        let leases = [fact("10.0.0.5", MAC, "", "laptop"), fact("10.0.0.6", OTHER, "", "")];
+        let leases = [fact("10.0.0.5", MAC, "laptop"), fact("10.0.0.6", OTHER, "")];
         let neighbours = [
-            fact("fe80::5", MAC, "", ""),
-            fact("fd00::5", MAC, "", ""),
-            fact("fe80::6", OTHER, "", ""),
-            fact("10.0.0.1", "", "", ""),
+            fact("fe80::5", MAC, ""),
+            fact("fd00::5", MAC, ""),
+            fact("fe80::6", OTHER, ""),
+            fact("10.0.0.1", "", ""),
         ];
         assert_eq!(
-            shown(&[&leases, &neighbours]),
+            shown(&[&[], &leases, &neighbours]),
             [
                 "laptop 00:16:3e:00:00:05 10.0.0.5 fd00::5 fe80::5",
                 "- 00:16:3e:00:00:06 10.0.0.6 fe80::6"
@@ -224,39 +200,47 @@ mod tests {
     }
 
     #[test]
-    fn a_duid_joins_and_so_does_the_mac_address_in_it() {
-        let leases = [
-            fact("10.0.0.5", MAC, "00:02:00:00:ab:11:77", "laptop"),
-            fact("fd00::5", "", "00:02:00:00:ab:11:77", ""),
-            fact("10.0.0.6", OTHER, "", "printer"),
-            fact("fd00::6", "", "00:03:00:01:00:16:3e:00:00:06", ""),
-            fact("fd00::7", "", "00:01:00:01:2a:2b:2c:2d:00:16:3e:00:00:06", ""),
-        ];
+    fn a_lease_of_dhcpv6_joins_its_host_once_the_machine_is_a_neighbour_with_it() {
+        let leases = [fact("10.0.0.5", MAC, "laptop"), fact("fd00::5", "", "laptop")];
+        assert_eq!(shown(&[&[], &leases]).len(), 2);
+        let neighbours = [fact("10.0.0.5", MAC, ""), fact("fd00::5", MAC, "")];
         assert_eq!(
-            shown(&[&leases]),
-            [
-                "laptop 00:16:3e:00:00:05 10.0.0.5 fd00::5",
-                "printer 00:16:3e:00:00:06 10.0.0.6 fd00::6 fd00::7"
-            ]
+            shown(&[&[], &leases, &neighbours]),
+            ["laptop 00:16:3e:00:00:05 10.0.0.5 fd00::5"]
         );
     }
 
     #[test]
-    fn a_name_joins_within_a_file_but_not_two_mac_addresses() {
-        let leases = [fact("10.0.0.5", MAC, "", "laptop"), fact("fd00::5", "", "", "laptop")];
-        assert_eq!(shown(&[&leases]), ["laptop 00:16:3e:00:00:05 10.0.0.5 fd00::5"]);
-        let elsewhere = [fact("fd00::5", "", "", "laptop")];
-        assert_eq!(shown(&[&leases[..1], &elsewhere]).len(), 2);
-        let forged = [fact("10.0.0.5", MAC, "", "laptop"), fact("10.0.0.6", OTHER, "", "laptop")];
-        assert_eq!(shown(&[&forged]).len(), 2);
+    fn nobody_joins_a_host_by_its_name() {
+        let file = [fact("10.0.0.5", "", "nas"), fact("fd00::5", "", "nas")];
+        let leases = [
+            fact("10.0.0.5", MAC, "laptop"),
+            // Two that forge the names, one of them before it is a neighbour.
+            fact("10.0.0.6", OTHER, "nas"),
+            fact("fd00::6", "", "laptop"),
+        ];
+        let neighbours = [fact("fe80::6", OTHER, "")];
+        assert_eq!(
+            shown(&[&file, &leases, &neighbours]),
+            [
+                "laptop - fd00::6",
+                "nas 00:16:3e:00:00:05 10.0.0.5 fd00::5",
+                "nas 00:16:3e:00:00:06 10.0.0.6 fe80::6"
+            ]
+        );
+        let by_file = hosts(&[&file, &leases, &neighbours]);
+        let by_file: Vec<bool> = by_file.iter().map(|host| host.is_named_by_file).collect();
+        assert_eq!(by_file, [false, true, false]);
+        let split = [fact("10.0.0.5", MAC, ""), fact("fd00::5", OTHER, "")];
+        assert_eq!(shown(&[&file, &split]).len(), 2);
     }
 
     #[test]
     fn the_first_source_names_and_a_lease_outdoes_a_neighbour() {
-        let file = [fact("10.0.0.5", "", "", "nas"), fact("127.0.0.1", "", "", "localhost")];
-        let leases = [fact("10.0.0.4", MAC, "", "DESKTOP-1"), fact("10.0.0.5", MAC, "", "")];
+        let file = [fact("10.0.0.5", "", "nas"), fact("127.0.0.1", "", "localhost")];
+        let leases = [fact("10.0.0.4", MAC, "DESKTOP-1"), fact("10.0.0.5", MAC, "")];
         // A repeater answers for stations behind it.
-        let neighbours = [fact("10.0.0.5", OTHER, "", ""), fact("10.0.0.9", OTHER, "", "")];
+        let neighbours = [fact("10.0.0.5", OTHER, ""), fact("10.0.0.9", OTHER, "")];
         assert_eq!(
             shown(&[&file, &leases, &neighbours]),
             ["nas 00:16:3e:00:00:05 10.0.0.4 10.0.0.5", "- 00:16:3e:00:00:06 10.0.0.9"]

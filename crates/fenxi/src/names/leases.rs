@@ -5,8 +5,6 @@ mod dnsmasq;
 mod kea;
 mod odhcpd;
 
-use std::sync::Arc;
-
 use super::join::Fact;
 
 /// Where the servers keep their leases on Debian, OpenWrt and their kin.
@@ -58,14 +56,6 @@ fn has_ended(until_s: i64, now_s: i64) -> bool {
     until_s >= TIME_MIN && until_s < now_s
 }
 
-/// The DUID in a client identifier of DHCPv4 (RFC 4361): `ff`, IAID, DUID.
-fn duid_of_client(id: &[u8]) -> Option<Arc<[u8]>> {
-    match id {
-        [0xff, _, _, _, _, duid @ ..] if duid.len() > 2 => Some(duid.into()),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,13 +69,5 @@ mod tests {
         assert_eq!(read("# br-lan 00163e000005 ipv4 laptop -1 5 32 10.0.0.5/32\n"), Some(1));
         assert_eq!(read("lease 10.0.0.5 {\n  hardware ethernet 00:16:3e:00:00:05;\n}\n"), Some(1));
         assert_eq!(read("<html>\n"), None);
-    }
-
-    #[test]
-    fn a_client_identifier_may_hold_a_duid() {
-        let duid = duid_of_client(&[0xff, 0, 0, 0, 1, 0, 2, 9]);
-        assert_eq!(duid.as_deref(), Some(&[0, 2, 9][..]));
-        assert_eq!(duid_of_client(&[1, 0, 0x16, 0x3e, 0, 0, 5]), None);
-        assert_eq!(duid_of_client(&[0xff, 0, 0, 0, 1, 0, 2]), None);
     }
 }

@@ -27,6 +27,7 @@ use crate::sinks::{Report, SinkControl, SinkKind, Start};
 const READ_EVERY: Duration = Duration::from_secs(1);
 /// A neighbour is remembered for this time after the kernel has forgotten it.
 const REMEMBERED: Duration = Duration::from_secs(3600);
+/// Neighbours that are remembered at most; those that the kernel forgot first go first.
 const NEIGHBOURS_MAX: usize = 16_384;
 /// Packets from the wire that are read in a second at most; the kernel drops what comes beyond.
 const PACKETS_MAX: usize = 10_000;
@@ -47,8 +48,8 @@ pub fn open(config: &Config) -> Result<Opened, Failure> {
     let is_on = config.section::<NamesKeys>().dns;
     if is_on && config.io.backend.takes_frames {
         return Err(Failure::config(format!(
-            "names.dns = true: io.backend = \"{}\" takes frames from the kernel, so answers cannot \
-             be overheard; leave one of the two out",
+            "names.dns = true: io.backend = \"{}\" takes frames from the kernel, so DNS answers \
+             cannot be read; leave one of the two out",
             config.io.backend.name
         )));
     }
@@ -126,13 +127,32 @@ fn report(names: &Names) -> Report {
     }
 }
 
+/// With the time when the kernel last knew them.
+type Remembered = HashMap<IpAddr, (Mac, Instant)>;
+
+/// Forgets the neighbours that the kernel has long forgotten, and the oldest beyond
+/// [`NEIGHBOURS_MAX`], so that a flood of forged ones keeps no real one out; returns whether
+/// there were any.
+fn forget(neighbours: &mut Remembered, now: Instant) -> bool {
+    let before = neighbours.len();
+    neighbours.retain(|_, (_, at)| now.duration_since(*at) < REMEMBERED);
+    if let Some(beyond @ 1..) = neighbours.len().checked_sub(NEIGHBOURS_MAX) {
+        let mut times: Vec<(Instant, IpAddr)> =
+            neighbours.iter().map(|(address, (_, at))| (*at, *address)).collect();
+        times.select_nth_unstable(beyond - 1);
+        for (_, address) in &times[..beyond] {
+            neighbours.remove(address);
+        }
+    }
+    neighbours.len() < before
+}
+
 struct Reader {
     names: Names,
     sources: Vec<Source>,
     /// `None`: the kernel does not show its table.
     kernel: Option<Neighbours>,
-    /// With the time when the kernel last knew it.
-    neighbours: HashMap<IpAddr, (Mac, Instant)>,
+    neighbours: Remembered,
     vendors: Vendors,
     overheard: Vec<Overheard>,
 }
@@ -193,18 +213,13 @@ impl Reader {
     fn read_neighbours(&mut self) -> bool {
         let entries = self.kernel.as_mut().and_then(|kernel| kernel.read().ok());
         let now = Instant::now();
-        let before = self.neighbours.len();
-        self.neighbours.retain(|_, (_, at)| now.duration_since(*at) < REMEMBERED);
-        let mut has_changed = self.neighbours.len() < before;
+        let mut has_changed = false;
         for (address, mac) in entries.into_iter().flatten() {
             let Some(mac) = Mac::of_device(mac).filter(|_| is_of_a_host(address)) else { continue };
-            let known = self.neighbours.get(&address).map(|(mac, _)| *mac);
-            if known.is_some() || self.neighbours.len() < NEIGHBOURS_MAX {
-                has_changed |= known != Some(mac);
-                self.neighbours.insert(address, (mac, now));
-            }
+            let before = self.neighbours.insert(address, (mac, now));
+            has_changed |= before.map(|(mac, _)| mac) != Some(mac);
         }
-        has_changed
+        has_changed | forget(&mut self.neighbours, now)
     }
 
     /// Takes names from the wire until then; after [`PACKETS_MAX`] the rest of the time is a pause.
@@ -234,5 +249,28 @@ impl Reader {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_neighbours_give_way_to_new_ones() {
+        let began = Instant::now();
+        let later = began + Duration::from_secs(1);
+        let address = |number: u32| IpAddr::from(std::net::Ipv4Addr::from_bits(number));
+        let mac = Mac([0, 22, 62, 0, 0, 5]);
+        let mut neighbours: Remembered =
+            (0..NEIGHBOURS_MAX as u32).map(|number| (address(number), (mac, began))).collect();
+        assert!(!forget(&mut neighbours, later));
+        let new = [address(u32::MAX - 1), address(u32::MAX - 2)];
+        neighbours.extend(new.map(|address| (address, (mac, later))));
+        assert!(forget(&mut neighbours, later));
+        assert_eq!(neighbours.len(), NEIGHBOURS_MAX);
+        assert!(new.iter().all(|address| neighbours.contains_key(address)));
+        assert!(forget(&mut neighbours, began + REMEMBERED));
+        assert_eq!(neighbours.len(), new.len());
     }
 }

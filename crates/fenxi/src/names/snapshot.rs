@@ -48,7 +48,7 @@ impl Snapshot {
         self.by_address.get(&address).map(|&number| &self.hosts[number])
     }
 
-    /// The addresses of a host by its name, as [`super::Names::addresses`], or by its MAC address.
+    /// The addresses of a host by its name or by its MAC address.
     pub fn addresses_of(&self, host: &str) -> Vec<IpAddr> {
         match host.parse::<Mac>() {
             Ok(mac) if host.contains(':') => {
@@ -59,10 +59,14 @@ impl Snapshot {
         }
     }
 
-    /// As [`super::Names::addresses`].
-    pub fn addresses(&self, name: &str) -> Vec<IpAddr> {
+    /// The addresses of all hosts called so, in upper or lower case; the first label of a name with
+    /// dots is enough. Hosts that `/etc/hosts` calls so keep out others, since a client can choose
+    /// the name in its lease.
+    fn addresses(&self, name: &str) -> Vec<IpAddr> {
         let numbers = self.by_name.get(&name.to_lowercase());
-        let hosts = numbers.into_iter().flatten().map(|&number| &self.hosts[number]);
+        let hosts = || numbers.into_iter().flatten().map(|&number| &self.hosts[number]);
+        let is_in_file = hosts().any(|host| host.is_named_by_file);
+        let hosts = hosts().filter(|host| host.is_named_by_file == is_in_file);
         hosts.flat_map(|host| host.addresses.iter().copied()).collect()
     }
 }
@@ -74,6 +78,17 @@ mod tests {
     fn host(name: &str, addresses: &[&str]) -> Host {
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
         Host { name: super::super::host::name(name), addresses, ..Host::default() }
+    }
+
+    #[test]
+    fn a_client_does_not_take_a_name_of_etc_hosts() {
+        let nas = Host { is_named_by_file: true, ..host("nas.lan", &["10.0.0.9", "fd00::9"]) };
+        let forged = [host("nas", &["10.0.0.66"]), host("nas.lan", &["10.0.0.67"])];
+        let hosts = [vec![nas.clone()], forged.to_vec()].concat();
+        let snapshot = Snapshot::default().next(hosts).unwrap();
+        for name in ["nas", "NAS.lan"] {
+            assert_eq!(snapshot.addresses_of(name), nas.addresses, "{name}");
+        }
     }
 
     #[test]

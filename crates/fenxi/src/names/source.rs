@@ -1,10 +1,12 @@
 //! A file of names, read again when it changes.
 
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{Metadata, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use accel::{ReadError, read_regular};
+use rustix::fs::OFlags;
 use tracing::{info, warn};
 
 use super::join::Fact;
@@ -12,8 +14,13 @@ use super::{hosts_file, leases};
 
 const HOSTS_FILE: &str = "/etc/hosts";
 
-/// Bytes of a file at most.
+/// Bytes of a file at most; of a larger one the last ones count, where servers add leases.
 const BYTES_MAX: u64 = 16 << 20;
+/// Bytes of a file's first line at most, where Kea names the columns.
+const HEADER_MAX: u64 = 4096;
+
+/// Users below are of the system, and not people who may log in.
+const PEOPLE_MIN: u32 = 1000;
 
 /// Seconds after which a file is read again though it has not changed, since leases end.
 const READ_AGAIN_S: i64 = 60;
@@ -21,7 +28,7 @@ const READ_AGAIN_S: i64 = 60;
 pub struct Source {
     path: PathBuf,
     kind: Kind,
-    /// What it said when it was last read.
+    /// What it said when it could last be read.
     pub facts: Vec<Fact>,
     /// By which it is seen to change; `None`: it is not there.
     stamp: Option<Stamp>,
@@ -81,17 +88,29 @@ impl Source {
             return false;
         }
         self.stamp = stamp;
-        let (facts, problem) = match self.facts(now_s) {
-            Ok(facts) => (facts, None),
-            Err(problem) => (Vec::new(), Some(problem)),
-        };
-        self.tell(problem);
-        let has_changed = facts != self.facts;
-        self.facts = facts;
-        has_changed
+        match self.facts(now_s) {
+            Ok(facts) => {
+                self.tell(None);
+                let has_changed = facts != self.facts;
+                self.facts = facts;
+                has_changed
+            }
+            // What it said stays: rules for its hosts should not end with a mistake in it.
+            Err(problem) => {
+                self.tell(Some(problem));
+                false
+            }
+        }
     }
 
     fn facts(&self, now_s: i64) -> Result<Vec<Fact>, String> {
+        if self.kind == Kind::UsualLeases {
+            let found = self.path.symlink_metadata();
+            if found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+                return Ok(Vec::new());
+            }
+            distrust(&self.path)?;
+        }
         let text = match text(&self.path) {
             Ok(text) => text,
             Err(error) if error.is_not_found() && self.kind != Kind::Leases => {
@@ -111,13 +130,44 @@ impl Source {
         let path = self.path.display();
         match &problem {
             Some(why) if self.problem != problem => {
-                warn!("names: {path}: {why}; hosts are shown without its names (see docs/names.md)")
+                warn!(
+                    "names: {path}: {why}; hosts keep the names that it gave before, if any (see \
+                     docs/names.md)"
+                )
             }
             None if self.problem.is_some() => info!("names: {path} is read again"),
             _ => {}
         }
         self.problem = problem;
     }
+}
+
+/// Why somebody who is not the system could have written a file in a usual place: where there is no
+/// server, anybody may make files in `/tmp`.
+fn distrust(path: &Path) -> Result<(), String> {
+    let name_it = "; if it is right, name it in names.leases";
+    // A link has an owner, and so has the file that it leads to.
+    for found in [path.symlink_metadata(), path.metadata()].into_iter().flatten() {
+        let is_link = found.is_symlink();
+        if found.uid() >= PEOPLE_MIN || (!is_link && is_open_to_all(found.mode())) {
+            return Err(format!("a user may have written it{name_it}"));
+        }
+    }
+    let Ok(found) = path.parent().unwrap_or(path).metadata() else { return Ok(()) };
+    match found.uid() >= PEOPLE_MIN || is_open(found.uid(), found.mode()) {
+        true => Err(format!("a user may write into its folder{name_it}")),
+        false => Ok(()),
+    }
+}
+
+/// Whether anybody may write into it.
+fn is_open_to_all(mode: u32) -> bool {
+    mode & 0o002 != 0
+}
+
+/// Whether anybody may replace files in a folder. In a sticky one of root, only their owners may.
+fn is_open(owner: u32, mode: u32) -> bool {
+    is_open_to_all(mode) && (mode & 0o1000 == 0 || owner != 0)
 }
 
 /// The text of a file. Kea puts its file aside while it cleans up: what is there comes first.
@@ -134,8 +184,28 @@ fn text(path: &Path) -> Result<String, ReadError> {
             None => [".2", ".1"].into_iter().filter_map(aside).flatten().collect(),
         };
     }
-    all.extend(read_regular(path, BYTES_MAX)?);
+    match read_regular(path, BYTES_MAX) {
+        Err(ReadError::TooLarge { limit }) => all.extend(last_lines(path, limit)?),
+        read => all.extend(read?),
+    }
     Ok(String::from_utf8_lossy(&all).into_owned())
+}
+
+/// The whole lines in the last bytes of a file that is larger, behind the line with its columns, if
+/// it has one.
+fn last_lines(path: &Path, bytes: u64) -> io::Result<Vec<u8>> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let mut header = Vec::new();
+    BufReader::new((&file).take(HEADER_MAX)).read_until(b'\n', &mut header)?;
+    if !header.starts_with(b"address,") {
+        header.clear();
+    }
+    file.seek(SeekFrom::End(-bytes.cast_signed()))?;
+    let mut last = BufReader::new(file.take(bytes));
+    last.skip_until(b'\n')?;
+    last.read_to_end(&mut header)?;
+    Ok(header)
 }
 
 #[cfg(test)]
@@ -174,6 +244,76 @@ mod tests {
         std::fs::write(&path, "<html>").unwrap();
         source.read(1_700_000_061);
         assert!(source.problem.as_ref().unwrap().starts_with("no leases of"));
+    }
+
+    #[test]
+    fn names_stay_while_their_file_cannot_be_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("dnsmasq.leases");
+        std::fs::write(&path, "0 00:16:3e:00:00:05 10.0.0.5 laptop *\n").unwrap();
+        let mut source = source(&path, Kind::Leases);
+        assert!(source.read(0));
+        std::fs::write(&path, "<html>").unwrap();
+        assert!(!source.read(1));
+        assert_eq!((names(&source), source.problem.is_some()), (vec!["laptop"], true));
+        std::fs::remove_file(&path).unwrap();
+        assert!(!source.read(2));
+        assert_eq!((names(&source), source.problem.is_some()), (vec!["laptop"], true));
+        std::fs::write(&path, "0 00:16:3e:00:00:05 10.0.0.5 desktop *\n").unwrap();
+        assert!(source.read(3));
+        assert_eq!((names(&source), &source.problem), (vec!["desktop"], &None));
+    }
+
+    #[test]
+    fn the_last_lines_of_a_large_file_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("leases");
+        let lines =
+            ["0 00:16:3e:00:00:05 10.0.0.5 old *\n", "0 00:16:3e:00:00:06 10.0.0.6 new *\n"];
+        std::fs::write(&path, lines.concat()).unwrap();
+        let last = |bytes: usize| last_lines(&path, bytes as u64).unwrap();
+        assert_eq!(last(lines[1].len() + 5), lines[1].as_bytes());
+        let (header, row) = ("address,hwaddr\n", "10.0.0.6,00:16:3e:00:00:06\n");
+        std::fs::write(&path, [header, "10.0.0.5,\n", row].concat()).unwrap();
+        assert_eq!(last(row.len() + 1), [header, row].concat().as_bytes());
+
+        let large = [header.as_bytes(), &vec![b'\n'; BYTES_MAX as usize], row.as_bytes()].concat();
+        std::fs::write(&path, large).unwrap();
+        let mut source = source(&path, Kind::Leases);
+        assert!(source.read(0), "{:?}", source.problem);
+        assert_eq!(source.facts.len(), 1);
+    }
+
+    #[test]
+    fn a_file_in_a_usual_place_counts_only_if_no_user_can_write_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("dhcp.leases");
+        std::fs::write(&path, "0 00:16:3e:00:00:05 10.0.0.5 laptop *\n").unwrap();
+        let allow = |path: &Path, mode| {
+            std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+        };
+        let is_of_system = dir.path().metadata().unwrap().uid() < PEOPLE_MIN;
+        for (folder, file, is_taken) in [
+            (0o755, 0o644, is_of_system),
+            (0o755, 0o666, false),
+            (0o777, 0o644, false),
+            (0o1777, 0o644, is_of_system && dir.path().metadata().unwrap().uid() == 0),
+        ] {
+            allow(dir.path(), folder);
+            allow(&path, file);
+            let mut usual = source(&path, Kind::UsualLeases);
+            usual.read(0);
+            assert_eq!((usual.facts.len() == 1, usual.problem.is_none()), (is_taken, is_taken));
+            let mut named = source(&path, Kind::Leases);
+            named.read(0);
+            assert_eq!(named.facts.len(), 1, "the configuration names it");
+        }
+        if is_of_system && std::os::unix::fs::chown(&path, Some(PEOPLE_MIN), None).is_ok() {
+            let mut usual = source(&path, Kind::UsualLeases);
+            usual.read(0);
+            assert!(usual.facts.is_empty() && usual.problem.is_some());
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::{Host, Mac, host};
 
@@ -19,31 +20,39 @@ const LISTS: [&str; 4] = [
 /// Bytes of a list at most.
 const BYTES_MAX: u64 = 64 << 20;
 
+/// Between two readings of a list, however many new MAC addresses there are.
+const READ_EVERY: Duration = Duration::from_secs(60);
+
 pub struct Vendors {
     /// `None`: this machine has no list.
     list: Option<PathBuf>,
     /// By the MAC addresses of the hosts.
     known: HashMap<Mac, Option<Arc<str>>>,
+    read_at: Option<Instant>,
 }
 
 impl Vendors {
     pub fn new() -> Vendors {
         let list = LISTS.iter().map(PathBuf::from).find(|list| list.is_file());
-        Vendors { list, known: HashMap::new() }
+        Vendors { list, known: HashMap::new(), read_at: None }
     }
 
-    /// Adds the vendors to the hosts. The list is read when a MAC address is new, and only what is
-    /// said of these hosts is kept.
+    /// Adds the vendors to the hosts. The list is read when a MAC address is new, at most once in
+    /// [`READ_EVERY`], and only the vendors of these hosts are kept.
     pub fn add(&mut self, hosts: &mut [Host]) {
         let Some(list) = &self.list else { return };
         let macs = hosts.iter().filter_map(|host| host.mac).filter(|mac| !mac.is_local());
-        let known: HashMap<Mac, Option<Arc<str>>> =
+        let mut known: HashMap<Mac, Option<Arc<str>>> =
             macs.map(|mac| (mac, self.known.get(&mac).cloned().flatten())).collect();
         let has_new = known.keys().any(|mac| !self.known.contains_key(mac));
-        self.known = known;
-        if has_new {
-            read(list, &mut self.known);
+        if has_new && self.read_at.is_none_or(|at| at.elapsed() >= READ_EVERY) {
+            self.read_at = Some(Instant::now());
+            read(list, &mut known);
+        } else {
+            // New ones are looked up with the next change after that time.
+            known.retain(|mac, _| self.known.contains_key(mac));
         }
+        self.known = known;
         for host in hosts {
             host.vendor = host.mac.and_then(|mac| self.known.get(&mac).cloned().flatten());
         }
@@ -124,7 +133,8 @@ mod tests {
         let list = dir.path().join("oui.txt");
         let lines = "001BC5\tIEEE\n001BC5001\tOpen\u{1b}RB\n00163E\tXen\n";
         std::fs::write(&list, lines).unwrap();
-        let mut vendors = Vendors { list: Some(list.clone()), known: HashMap::new() };
+        let mut vendors =
+            Vendors { list: Some(list.clone()), known: HashMap::new(), read_at: None };
         let host = |mac: &str| Host { mac: mac.parse().ok(), ..Host::default() };
         let vendor = |host: &Host| host.vendor.as_deref().map(str::to_owned);
         let mut hosts =
@@ -133,6 +143,14 @@ mod tests {
         let found: Vec<_> = hosts.iter().map(vendor).collect();
         assert_eq!(found, [Some("Open\u{fffd}RB".to_owned()), Some("IEEE".to_owned()), None]);
         assert_eq!(vendors.known.len(), 2);
+        // A new one waits for the next reading.
+        std::fs::write(&list, format!("{lines}00005E\tIANA\n")).unwrap();
+        let mut later = [host("00:00:5e:00:00:05"), hosts[0].clone(), hosts[1].clone()];
+        vendors.add(&mut later);
+        assert_eq!((vendor(&later[0]), vendors.known.len()), (None, 2));
+        vendors.read_at = None;
+        vendors.add(&mut later);
+        assert_eq!(vendor(&later[0]).as_deref(), Some("IANA"));
         // Known ones need no list; others are forgotten.
         std::fs::remove_file(&list).unwrap();
         vendors.add(&mut hosts[..1]);

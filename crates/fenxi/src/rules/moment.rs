@@ -21,6 +21,13 @@ use crate::protocol::{Code, FlowQuery, NotAFlow, PolicyShown, ProfileRow};
 /// Maximum rules that an explanation says are closed.
 const CLOSED_MAX: usize = 8;
 
+/// The profiles that are on, the moment, and the gates by both.
+pub struct Standing {
+    profiles: BTreeSet<String>,
+    moment: Moment,
+    gates: Arc<Gates>,
+}
+
 impl Rules {
     /// Goes on with the profiles and names of the rules before.
     pub fn follow(&mut self, before: &Rules) {
@@ -32,6 +39,7 @@ impl Rules {
     /// Names of hosts are these from now on.
     pub fn know_hosts(&mut self, hosts: Names) {
         self.hosts = hosts;
+        self.resolved = None;
         self.moment = self.now();
         self.set_gates();
     }
@@ -80,11 +88,33 @@ impl Rules {
 
     /// Opens and closes rules where the moment has changed; returns whether some did.
     pub fn open_and_close(&mut self) -> bool {
+        let version = Some(self.hosts.snapshot().version);
+        let (time, profiles) = (&self.moment.time, &self.moment.profiles);
+        let is_same = *time == self.terms.clock.now() && *profiles == self.profiles;
+        if is_same && self.resolved == version {
+            return false;
+        }
         let moment = self.now();
         let is_new = moment != self.moment;
-        self.moment = moment;
+        (self.moment, self.resolved) = (moment, version);
         self.warn_of_unknown_hosts();
         is_new && self.set_gates()
+    }
+
+    /// What [`Rules::put_back`] needs to undo a switch.
+    pub fn standing(&self) -> Standing {
+        Standing {
+            profiles: self.profiles.clone(),
+            moment: self.moment.clone(),
+            gates: self.in_force.gates.clone(),
+        }
+    }
+
+    /// Undoes what was switched, opened and closed since.
+    pub fn put_back(&mut self, before: Standing) {
+        let Standing { profiles, moment, gates } = before;
+        (self.profiles, self.moment, self.in_force.gates) = (profiles, moment, gates);
+        self.resolved = None;
     }
 
     /// Returns whether they changed.
@@ -107,7 +137,7 @@ impl Rules {
         }
     }
 
-    /// Says once of each name that stands for nobody.
+    /// Says of each name that it stands for nobody, when that begins.
     fn warn_of_unknown_hosts(&mut self) {
         let unknown = self.moment.hosts.iter().filter(|(_, addresses)| addresses.is_empty());
         let unknown: BTreeSet<String> = unknown.map(|(name, _)| name.clone()).collect();

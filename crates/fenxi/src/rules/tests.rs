@@ -4,6 +4,7 @@ use config::Sources;
 use policy::hours::{DAY_MINUTES, Hours};
 
 use super::*;
+use crate::names::Host;
 use crate::protocol::Code;
 
 const LABELS: [&str; 2] = ["DNS", "TLS"];
@@ -325,6 +326,12 @@ fn hours_and_profiles_open_and_close_rules() {
         (explained(Some(2)), explained(Some(1)), explained(None)),
         (vec![1], vec![], vec![1])
     );
+    let before = rules.standing();
+    assert_eq!(rules.switch("kids", false), Ok(1));
+    assert!(rules.open_and_close());
+    rules.put_back(before);
+    assert_eq!(closed(&rules)[1], None, "no worker took the switch");
+    assert!(!rules.open_and_close());
     let refused = rules.switch("kid", true).unwrap_err();
     assert!(refused.why.contains("there are kids"), "{}", refused.why);
     // A reload goes on with the profiles.
@@ -332,4 +339,28 @@ fn hours_and_profiles_open_and_close_rules() {
     next.follow(&rules);
     next.change("add profile = \"kids\", drop = true").unwrap();
     assert_eq!(closed(&next), [None]);
+}
+
+#[test]
+fn rules_follow_a_host_when_its_names_change() {
+    let mut rules = rules_with(&["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"]);
+    let old = rules.version();
+    rules.change("add host = \"nas\", drop = true").unwrap();
+    assert!(rules.advance(&old));
+    let names = Names::default();
+    rules.know_hosts(names.clone());
+    assert!(!rules.open_and_close());
+    let closed = |rules: &Rules| rules.shown(None, 1).unwrap().rows[0].closed.is_some();
+    assert!(closed(&rules));
+    let nas = |address: &str| Host {
+        name: Some("nas".into()),
+        addresses: vec![address.parse().unwrap()],
+        ..Host::default()
+    };
+    for address in ["10.0.0.9", "10.0.0.10"] {
+        assert!(names.publish(vec![nas(address)]) && rules.open_and_close());
+        assert!(!closed(&rules) && !rules.open_and_close());
+    }
+    assert!(names.publish(Vec::new()) && rules.open_and_close());
+    assert!(closed(&rules));
 }

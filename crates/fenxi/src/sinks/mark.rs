@@ -25,7 +25,7 @@ use flowmgr::record::FlowName;
 use flowmgr::{Behaviour, TaskId};
 use netfilter::connections::{self, Wording};
 use netfilter::conntrack::{Change, Tuple};
-use netfilter::counts::{Cause, UpdateCounts};
+use netfilter::counts::{Cause, Fate, UpdateCounts};
 use netfilter::writer::StartError;
 use packetio::WrittenMarks;
 use policy::{Label, Mark};
@@ -167,7 +167,8 @@ struct MarkControl {
 }
 
 impl MarkControl {
-    /// The marks that a connection got by labels and rules, of each task.
+    /// The marks that a connection got by labels and rules, of each task, as far as they are
+    /// remembered.
     fn marks_of(&self, tuple: Tuple) -> Vec<Mark> {
         let of = |task: &Task| {
             let mask = task.mask.load(Ordering::Relaxed);
@@ -175,6 +176,16 @@ impl MarkControl {
             self.writer.words.written_of(tuple, is_meant).and_then(Mark::of_word)
         };
         self.tasks.iter().filter_map(of).collect()
+    }
+
+    /// The mark that the kernel's program wrote for the first task's class, if remembered.
+    fn mark_by_kernel(&self, flow: &FlowName, classes: &[Option<u16>]) -> Option<Mark> {
+        let (marks, class) = self.by_kernel.as_ref().zip(*classes.first()?)?;
+        let place = self.places.of_class(TaskId::FIRST, class)?;
+        match kernel_mark(marks, flow, class)? {
+            Fate::Written => Mark::of_word(self.writer.words.word_of(place)),
+            _ => None,
+        }
     }
 }
 
@@ -233,7 +244,9 @@ impl SinkControl for MarkControl {
         // none.
         let told = tasks.filter(|((number, _), task)| *number == TaskId::FIRST || mask(task) != 0);
         let found = connections::find(tuple);
-        told.map(of).chain([now::connection(found, &self.marks_of(tuple))]).collect()
+        let mut written = self.marks_of(tuple);
+        written.extend(self.mark_by_kernel(flow, classes));
+        told.map(of).chain([now::connection(found, &written)]).collect()
     }
 
     fn prepare(&self, now: &Config, next: &Config) -> Result<Option<Commit>, Error> {

@@ -3,33 +3,26 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
 use super::super::host::name;
 use super::super::join::Fact;
-use super::{LEASES_MAX, duid_of_client, has_ended};
+use super::{LEASES_MAX, has_ended};
 
 pub fn read(text: &str, now_s: i64) -> Vec<Fact> {
     let mut leases: BTreeMap<IpAddr, Option<Fact>> = BTreeMap::new();
-    let mut duid: Option<Arc<[u8]>> = None;
     let mut lease: Option<Lease> = None;
     for line in text.lines() {
         let line = line.trim();
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let value = rest.trim_end_matches([';', '{', ' ']);
         match (word, &mut lease) {
-            ("ia-na" | "ia-ta", _) => {
-                // Four bytes of IAID come first.
-                duid = bytes(value).and_then(|id| Some(id.get(4..)?.into()));
-                lease = None;
-            }
+            ("ia-na" | "ia-ta", _) => lease = None,
             ("lease" | "iaaddr", _) => {
                 let fact = value.parse().ok().map(Fact::new);
-                let duid = if word == "iaaddr" { duid.clone() } else { None };
-                lease = fact.map(|fact| Lease { fact: Fact { duid, ..fact }, is_valid: true });
+                lease = fact.map(|fact| Lease { fact, is_valid: true });
             }
             ("}", _) => {
                 let Some(Lease { fact, is_valid }) = lease.take() else { continue };
@@ -59,7 +52,6 @@ impl Lease {
                 let mac = value.strip_prefix("ethernet ");
                 self.fact.mac = mac.and_then(|mac| mac.parse().ok());
             }
-            "uid" => self.fact.duid = bytes(value).and_then(|id| duid_of_client(&id)),
             "client-hostname" => {
                 let text = bytes(value).unwrap_or_default();
                 self.fact.name = name(&String::from_utf8_lossy(&text));
@@ -162,8 +154,7 @@ ia-na "\001\000\000\177\000\002\000\000\253\021w" {
         assert_eq!(v4[0].mac.unwrap().to_string(), "b8:27:eb:42:c9:e9");
         assert_eq!(v4[0].name.as_deref(), Some("lap\"top\\\u{fffd}"));
         let v6 = read(V6, now_s);
-        assert_eq!((v6.len(), &v6[0].duid), (1, &v4[0].duid));
-        assert_eq!(v6[0].duid.as_deref(), Some(&[0, 2, 0, 0, 0xab, 0x11, 0x77][..]));
+        assert_eq!((v6.len(), v6[0].mac, &v6[0].name), (1, None, &None));
         assert_eq!(read(V4, now_s + 1).len(), 1, "one lease never ends");
         assert_eq!(read(V6, now_s + 1), []);
     }

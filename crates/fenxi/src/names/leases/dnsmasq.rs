@@ -1,15 +1,15 @@
-//! Leases of dnsmasq: a line each, with the end of the lease, MAC address or IAID, address, name,
-//! and client identifier or DUID.
+//! Leases of dnsmasq: a line each, with the end of the lease, MAC address or IAID, address, and
+//! name.
 
-use super::super::host::{hex, name};
+use super::super::host::name;
 use super::super::join::Fact;
-use super::{duid_of_client, has_ended};
+use super::has_ended;
 
 /// The lease of a line; `None`: it has none, or one that has ended.
 pub fn read(line: &str, now_s: i64) -> Option<Fact> {
     let mut words = line.split_ascii_whitespace();
     let mut next = || words.next();
-    let (until, hardware, address, named, id) = (next()?, next()?, next()?, next()?, next());
+    let (until, hardware, address, named) = (next()?, next()?, next()?, next()?);
     // The server's own DUID has a line of two words.
     let until_s: i64 = until.parse().ok()?;
     let mut fact = Fact::new(address.parse().ok()?);
@@ -17,14 +17,9 @@ pub fn read(line: &str, now_s: i64) -> Option<Fact> {
         return None;
     }
     fact.name = name(named);
-    let id = id.and_then(hex);
-    match fact.address.is_ipv4() {
-        true => {
-            // Other links than Ethernet have their number before it, as in `06-`.
-            fact.mac = hardware.parse().ok();
-            fact.duid = id.and_then(|id| duid_of_client(&id));
-        }
-        false => fact.duid = id.map(Into::into),
+    if fact.address.is_ipv4() {
+        // Other links than Ethernet have their number before it, as in `06-`.
+        fact.mac = hardware.parse().ok();
     }
     Some(fact)
 }
@@ -42,9 +37,9 @@ mod tests {
         assert_eq!(v4.name.as_deref(), Some("laptop"));
         let v6 = "1700000000 16777343 fd00::5 laptop 00:02:00:00:ab:11:77";
         let v6 = read(v6, 1_699_999_999).unwrap();
-        assert_eq!((v6.mac, &v6.duid, v6.name), (None, &v4.duid, v4.name));
+        assert_eq!((v6.mac, v6.name), (None, v4.name));
         let temporary = read("0 T16777343 fd00::77 * 00:02:00:00:ab:11:77", 0).unwrap();
-        assert_eq!((temporary.name, temporary.duid), (None, v6.duid));
+        assert_eq!((temporary.mac, temporary.name), (None, None));
     }
 
     #[test]

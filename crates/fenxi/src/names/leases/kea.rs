@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::super::host::{hex, name};
+use super::super::host::name;
 use super::super::join::Fact;
-use super::{LEASES_MAX, duid_of_client, has_ended};
+use super::{LEASES_MAX, has_ended};
 
 /// The leases of the file. Lines of an older file may stand before, with its header.
 pub fn read(text: &str, now_s: i64) -> Vec<Fact> {
@@ -44,14 +44,9 @@ impl Row<'_> {
         let fact = Fact::new(self.value("address").parse().ok()?);
         // Kea writes a comma as `&#x2c`.
         let named = self.value("hostname").replace("&#x2c", ",");
-        let client = hex(self.value("client_id")).and_then(|id| duid_of_client(&id));
-        let duid = hex(self.value("duid")).filter(|duid| duid.len() > 2).map(Into::into);
-        Some(Fact {
-            mac: self.value("hwaddr").parse().ok(),
-            duid: duid.or(client),
-            name: name(&named),
-            ..fact
-        })
+        // With DHCPv6, Kea may take it from the DUID, which a client can forge.
+        let mac = if fact.address.is_ipv4() { self.value("hwaddr").parse().ok() } else { None };
+        Some(Fact { mac, name: name(&named), ..fact })
     }
 
     /// Not released, declined, expired, or a prefix that a router got.
@@ -82,7 +77,7 @@ mod tests {
         let v6 = "2001:db8::5,00:02:00:00:ab:11:77,4000,1700000000,1,3000,0,7,128,1,1,laptop.lan.,\
             00:16:3e:5a:00:05,0,,1,2\n";
         let v6 = read(&format!("{V6}{v6}"), 1_699_999_999);
-        assert_eq!((v6[0].mac, &v6[0].duid, &v6[0].name), (v4[0].mac, &v4[0].duid, &v4[0].name));
+        assert_eq!((v6[0].mac, &v6[0].name), (None, &v4[0].name));
     }
 
     #[test]

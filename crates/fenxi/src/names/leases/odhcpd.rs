@@ -2,7 +2,7 @@
 //! or MAC address in hexadecimal, IAID or `ipv4`, name, end of the lease, two numbers, addresses
 //! with the lengths of their prefixes.
 
-use super::super::host::{hex, name};
+use super::super::host::name;
 use super::super::join::Fact;
 use super::has_ended;
 
@@ -28,7 +28,6 @@ pub fn read(line: &str, now_s: i64) -> Vec<Fact> {
         // A shorter prefix of IPv6 is delegated to a router.
         (is_v4 || prefix == "128").then(|| Fact {
             mac: if is_v4 { id.parse().ok() } else { None },
-            duid: if is_v4 { None } else { hex(id).map(Into::into) },
             name: name.clone(),
             ..fact
         })
@@ -47,11 +46,10 @@ mod tests {
         let v6 = read(v6, 1_699_999_999);
         assert_eq!(v6.len(), 2);
         assert_eq!(v6[1].address.to_string(), "2001:db8::5");
-        assert_eq!(v6[1].duid.as_deref(), Some(&[0, 3, 0, 1, 0xc0, 0x4a, 0, 0x16, 0x3e, 0x5a][..]));
         assert_eq!((v6[1].mac, v6[1].name.as_deref()), (None, Some("laptop")));
         let v4 = read("br-lan c04a00163e5a ipv4 laptop -1 c0a80105 32 192.168.1.5/32", 0);
         assert_eq!(v4[0].mac.unwrap().to_string(), "c0:4a:00:16:3e:5a");
-        assert_eq!((v4[0].address.to_string(), &v4[0].duid), ("192.168.1.5".into(), &None));
+        assert_eq!(v4[0].address.to_string(), "192.168.1.5");
     }
 
     #[test]

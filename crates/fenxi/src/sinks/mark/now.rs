@@ -12,7 +12,7 @@ use crate::protocol::Written;
 /// Connections in the network namespace of the calling thread.
 const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
 
-/// The connection as it was `found`, against the marks that were written.
+/// The connection as it was `found`, against the marks that were written and are remembered.
 pub fn connection(found: io::Result<Option<Connection>>, written: &[Mark]) -> Written {
     let (value, outcome) = match found {
         Ok(Some(connection)) => {
@@ -42,7 +42,7 @@ fn mark(now: u32, written: &[Mark]) -> String {
     let lost = written.iter().find(|mark| now & mark.mask != mark.bits);
     let Some(Mark { bits, mask }) = lost else {
         return match written {
-            [] => "fenxi wrote nothing".to_owned(),
+            [] => "fenxi remembers no mark that it wrote".to_owned(),
             _ => "the bits are as fenxi wrote them; rules see them as ct mark, and as meta mark \
                   only behind a rule that copies them"
                 .to_owned(),
@@ -86,7 +86,7 @@ mod tests {
         ] {
             assert!(mark(now, &written).starts_with(said), "{}", mark(now, &written));
         }
-        assert_eq!(mark(7, &[]), "fenxi wrote nothing");
+        assert_eq!(mark(7, &[]), "fenxi remembers no mark that it wrote");
         let refused = connection(Err(io::Error::other("no answer")), &written);
         assert_eq!(refused.outcome, "cannot be read: no answer");
     }

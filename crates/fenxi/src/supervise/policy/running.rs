@@ -89,10 +89,14 @@ impl RunningRules {
     /// Switches a profile; returns the number of its rules.
     ///
     /// # Errors
-    /// No rule has it, or the run ends.
+    /// No rule has it, or the run ends; then nothing changes.
     pub fn switch(&mut self, profile: &str, on: bool) -> Result<u64, Refused> {
+        let before = self.rules.standing();
         let rules = self.rules.switch(profile, on)?;
-        self.open_and_close()?;
+        if let Err(refusal) = self.open_and_close() {
+            self.rules.put_back(before);
+            return Err(refusal.into());
+        }
         Ok(rules)
     }
 
