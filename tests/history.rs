@@ -195,7 +195,10 @@ fn what_has_no_report_is_refused_by_one_line() {
     common::run(command).expect_code(0);
     assert!(!kept.path().exists());
     // Somebody else's file stays as it is.
-    fs::write(kept.path(), "").unwrap();
+    fs::write(kept.path(), "{}\n").unwrap();
+    let refused = kept.replay(&three_days(), &[]).expect_code(78).stderr;
+    assert!(refused.contains("it is no history of fenxi; name another file"), "{refused}");
+    assert_eq!(fs::read(kept.path()).unwrap(), b"{}\n");
     let refused = kept.replay(&three_days(), &["history.path=/nowhere/history"]).expect_code(73);
     assert!(refused.stderr.contains("/nowhere/history: cannot be created"), "{}", refused.stderr);
     let capture = kept.dir.path().join("frames.pcap");
@@ -358,7 +361,8 @@ fn a_damaged_file_is_moved_aside_and_told_once() {
     let Some(lab) = Lab::new("history-damaged", &["host"], &[]) else { return };
     lab.wire_within("host", "a", "b");
     let (kept, frames) = (Kept::new(), three_days());
-    for (begin, end) in [(0, 100), (8192, 16384)] {
+    // The first 16 bytes say that it is SQLite's.
+    for (begin, end) in [(16, 100), (8192, 16384)] {
         kept.replay(&frames, &EACH_MINUTE).expect_code(0);
         let mut bytes = fs::read(kept.path()).unwrap();
         bytes[begin..end].fill(0x5a);

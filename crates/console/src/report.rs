@@ -111,7 +111,7 @@ pub struct Query {
     pub sort: Sort,
     /// How many rows.
     pub top: usize,
-    /// Only this label, host or service; all of them must hold.
+    /// Only this label, host or service, each once at most; all of them must hold.
     pub filters: Vec<(By, String)>,
 }
 
@@ -120,6 +120,23 @@ impl Query {
     pub fn new(by: By) -> Query {
         let [since, until] = ["yesterday", "now"].map(str::to_owned);
         Query { since, until, by, sort: by.sort(), top: TOP, filters: Vec::new() }
+    }
+
+    /// Asks for this label, host or service only.
+    ///
+    /// # Errors
+    /// Hours are no filter, the value is empty, or there is such a filter already.
+    pub fn filter(&mut self, by: By, value: &str) -> Result<(), String> {
+        if by == By::Hour || value.is_empty() {
+            return Err("expected label=VALUE, host=VALUE or service=VALUE; since and until \
+                        choose hours"
+                .to_owned());
+        }
+        if self.filters.iter().any(|(other, _)| *other == by) {
+            return Err(format!("{} is filtered twice; name one", by.name()));
+        }
+        self.filters.push((by, value.to_owned()));
+        Ok(())
     }
 }
 
@@ -202,7 +219,10 @@ impl Report {
             Some(begins) => {
                 format!("No such traffic in this time. The history begins at {begins}.")
             }
-            None => "The history is empty: the first sums come within a minute.".to_owned(),
+            None => {
+                "The history is empty: sums are written every history.every_s (60 s by default)."
+                    .to_owned()
+            }
         }
     }
 }

@@ -35,6 +35,15 @@ pub fn may_make(path: &Path) -> io::Result<()> {
     Ok(accessat(CWD, folder, access, AtFlags::EACCESS)?)
 }
 
+/// Checks whether this process may read what is at `path`, without opening it.
+///
+/// # Errors
+/// The error that opening it would give: it is missing, or its mode forbids reading.
+#[cfg(feature = "history")]
+pub fn may_read(path: &Path) -> io::Result<()> {
+    Ok(accessat(CWD, path, Access::READ_OK, AtFlags::EACCESS)?)
+}
+
 /// The folder of a file.
 pub fn folder_of(path: &Path) -> &Path {
     match path.parent() {

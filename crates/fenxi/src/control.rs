@@ -200,7 +200,7 @@ pub struct Plane {
     explainer: Explainer,
     /// Held while the history is read.
     #[cfg(feature = "history")]
-    reporting: Mutex<()>,
+    reporting: Arc<Mutex<()>>,
     calls: mpsc::Sender<Call>,
     is_draining: AtomicBool,
     /// Held for reading while a reply is written.
@@ -224,7 +224,7 @@ impl Plane {
             history: Mutex::default(),
             explainer: Explainer::default(),
             #[cfg(feature = "history")]
-            reporting: Mutex::default(),
+            reporting: Arc::default(),
             calls: sender,
             is_draining: AtomicBool::new(false),
             replying: RwLock::new(()),

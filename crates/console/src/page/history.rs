@@ -3,7 +3,8 @@
 
 use std::fmt::Write as _;
 
-use super::{STYLE, bar};
+use super::view::encoded;
+use super::{bar, head};
 use crate::figures::{grouped, scaled};
 use crate::report::{By, OTHER, Query, Report, ReportRow, Sort, TOP_MAX};
 use crate::text::html;
@@ -27,22 +28,17 @@ pub fn history(query: &Query, answer: &Result<Report, String>) -> String {
 }
 
 fn write(out: &mut String, query: &Query, answer: &Result<Report, String>) -> std::fmt::Result {
-    write!(
-        out,
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>History - \
-         fenxi</title><meta name=\"viewport\" content=\"width=device-width\"><link rel=\"icon\" \
-         href=\"data:,\"><style>{STYLE}</style></head><body><main><header><h1>History</h1>\
-         <p><a href=\"/\">Now</a></p></header>"
-    )?;
+    head(out, "History");
+    out.push_str("<header><h1>History</h1><p><a href=\"/\">Now</a></p></header>");
     choices(out, query)?;
     match answer {
         Ok(report) => rows(out, query, report)?,
         Err(why) => write!(out, "<p class=\"problem\">{}</p>", html(why))?,
     }
-    write!(
-        out,
-        "<footer>The latest minute is still missing. In a terminal: fenxi report.</footer>"
-    )?;
+    out.push_str(
+        "<footer>Sums are written every history.every_s (60 s by default). In a terminal: fenxi \
+         report.</footer>",
+    );
     out.push_str("</main></body></html>");
     Ok(())
 }
@@ -156,17 +152,7 @@ fn link(query: &Query) -> String {
     let words = [("since", &*query.since), ("until", &query.until), ("by", by), ("sort", sort)];
     let filters = query.filters.iter().map(|(by, value)| (by.name(), value.as_str()));
     for (key, value) in words.into_iter().chain([("top", &*top)]).chain(filters) {
-        link += key;
-        link.push('=');
-        for byte in value.bytes() {
-            match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => {
-                    link.push(char::from(byte));
-                }
-                _ => link += &format!("%{byte:02X}"),
-            }
-        }
-        link += "&amp;";
+        link += &format!("{key}={}&amp;", encoded(value));
     }
     link.truncate(link.len() - "&amp;".len());
     link

@@ -119,7 +119,7 @@ impl View {
 }
 
 /// A value in an address (RFC 3986, section 2).
-fn encoded(value: &str) -> String {
+pub(super) fn encoded(value: &str) -> String {
     let mut encoded = String::new();
     for byte in value.bytes() {
         match byte {

@@ -5,8 +5,8 @@ use clap::builder::PossibleValuesParser;
 
 use super::ConfigArgs;
 #[cfg(feature = "history")]
-use crate::report::Query;
-use crate::report::{By, Sort, TOP, TOP_MAX};
+use crate::exit::Failure;
+use crate::report::{By, Query, Sort, TOP, TOP_MAX};
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
@@ -30,8 +30,8 @@ pub struct ReportArgs {
     #[arg(short = 'n', long, value_name = "N", default_value_t = TOP,
           value_parser = top)]
     pub top: usize,
-    /// Only this label, host (address or name) or service, for example host=192.168.1.20; several
-    /// must all hold
+    /// Only this label, host (address or name) or service, for example host=laptop; each once at
+    /// most, and all must hold
     #[arg(short, long = "filter", value_name = "WHAT=VALUE", value_parser = filter)]
     pub filters: Vec<(By, String)>,
     /// Print one JSON object
@@ -41,18 +41,23 @@ pub struct ReportArgs {
 
 #[cfg(feature = "history")]
 impl ReportArgs {
-    pub fn query(&self) -> Query {
+    pub fn query(&self) -> Result<Query, Failure> {
         // clap has checked the words.
         let by = By::parse(&self.by).unwrap_or(By::Label);
         let sort = self.sort.as_deref().and_then(Sort::parse);
-        Query {
+        let mut query = Query {
             since: self.since.clone(),
             until: self.until.clone(),
             by,
             sort: sort.unwrap_or(by.sort()),
             top: self.top,
-            filters: self.filters.clone(),
+            filters: Vec::new(),
+        };
+        for (by, value) in &self.filters {
+            let added = query.filter(*by, value);
+            added.map_err(|why| Failure::usage(format!("--filter: {why}")))?;
         }
+        Ok(query)
     }
 }
 
@@ -65,9 +70,8 @@ pub fn top(text: &str) -> Result<usize, String> {
 /// `host=192.168.1.20`.
 fn filter(text: &str) -> Result<(By, String), String> {
     let (by, value) = text.split_once('=').unwrap_or((text, ""));
-    let by = By::parse(by).filter(|by| *by != By::Hour && !value.is_empty());
-    by.map(|by| (by, value.to_owned())).ok_or_else(|| {
-        "expected label=VALUE, host=VALUE or service=VALUE; --since and --until choose hours"
-            .to_owned()
-    })
+    // A word that is unknown is refused as hours are.
+    let by = By::parse(by).unwrap_or(By::Hour);
+    Query::new(by).filter(by, value)?;
+    Ok((by, value.to_owned()))
 }

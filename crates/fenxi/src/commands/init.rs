@@ -63,7 +63,7 @@ pub fn init(args: &InitArgs) -> Result<(), Failure> {
     }
     // The configuration comes last, so that it never names files that are missing.
     for (path, text, mode) in files.iter().rev() {
-        write(path, text, *mode).map_err(|error| creating(path, &error))?;
+        write(path, text, *mode)?;
     }
     let paths: Vec<String> = files.iter().map(|(path, ..)| path.display().to_string()).collect();
     let next = text::next(&answers, &args.file, &text::Roles::find(&answers, &machine, &known));
@@ -89,18 +89,20 @@ fn refuse_existing(path: &Path, replaceable: &str) -> Result<(), Failure> {
 }
 
 /// Writes a file whole, or leaves what was there.
-fn write(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let new = PathBuf::from(name);
-    let written = File::create_new(&new).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.set_permissions(Permissions::from_mode(mode))?;
-        file.sync_all()?;
-        fs::rename(&new, path)
-    });
-    written.inspect_err(|_| {
+    // One that is there is somebody else's.
+    let mut file = File::create_new(&new).map_err(|error| creating(&new, &error))?;
+    let written = file
+        .write_all(text.as_bytes())
+        .and_then(|()| file.set_permissions(Permissions::from_mode(mode)))
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&new, path));
+    written.map_err(|error| {
         let _ = fs::remove_file(&new);
+        creating(path, &error)
     })
 }
 
@@ -111,5 +113,30 @@ fn creating(path: &Path, error: &io::Error) -> Failure {
             path.display()
         )),
         _ => Failure::creating(path, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_file_of_somebody_else_is_named_and_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, new) = (dir.path().join("fenxi.toml"), dir.path().join("fenxi.toml.new"));
+        fs::write(&new, "mine").unwrap();
+        let refused = write(&path, "text", 0o644).unwrap_err().to_string();
+        assert!(refused.contains("fenxi.toml.new: "), "{refused}");
+        assert_eq!(fs::read(&new).unwrap(), b"mine");
+        assert!(!path.exists());
+        fs::remove_file(&new).unwrap();
+        write(&path, "text", 0o600).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(!new.exists());
+        // A folder cannot be replaced; nothing is left beside it.
+        let folder = dir.path().join("folder");
+        fs::create_dir(&folder).unwrap();
+        assert!(write(&folder, "text", 0o644).is_err());
+        assert!(!dir.path().join("folder.new").exists());
     }
 }

@@ -13,7 +13,7 @@ pub fn report(args: &ReportArgs) -> Result<(), Failure> {
              /etc/fenxi/fenxi.toml to \"/var/lib/fenxi/history\", and restart fenxi",
         )
     })?;
-    let report = crate::history::report(&path, &args.query())?;
+    let report = crate::history::report(&path, &args.query()?, None)?;
     crate::exit::print(&match args.json {
         true => super::devices::to_json(&report)?,
         false => crate::report::text(&report),

@@ -1,13 +1,16 @@
 //! The page of past traffic.
 
-use std::borrow::Cow;
+use std::time::Duration;
 
-use console::page;
+use console::page::{self, decoded};
 use console::report::{By, Query, Report, Sort};
 
 use super::Plane;
 use crate::cli::report_rows;
 use crate::history::{Keys, report};
+
+/// How long an answer may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 impl Plane {
     /// The page for the part of its address behind `?`.
@@ -21,15 +24,20 @@ impl Plane {
         }
     }
 
-    /// One at a time, on a thread that may wait for the disk.
+    /// One at a time, on a thread that may wait for the disk, whether the client waits or not.
     async fn report(&self, query: &Query) -> Result<Report, String> {
         let Some(path) = self.facts.config.section::<Keys>().path else {
             return Err("No history is kept: history.path is empty.".to_owned());
         };
-        let _one = self.reporting.lock().await;
+        let Ok(turn) = self.reporting.clone().try_lock_owned() else {
+            return Err("Another report is being made; try again.".to_owned());
+        };
         let query = query.clone();
-        let read = tokio::task::spawn_blocking(move || report(&path, &query)).await;
-        match read {
+        let read = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            report(&path, &query, Some(ANSWER_WITHIN))
+        });
+        match read.await {
             Ok(report) => report.map_err(|failure| failure.to_string()),
             Err(_) => Err("The thread that reads the history died.".to_owned()),
         }
@@ -42,40 +50,20 @@ fn query(asked: &str) -> Result<Query, String> {
     let mut sort = None;
     for part in asked.split('&').filter(|part| !part.is_empty()) {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
-        let value = decoded(value).ok_or_else(|| format!("{key}: not UTF-8 text"))?;
+        let value = decoded(value);
         let wrong = || format!("{key}: {value:?} is not known here");
         match (key, By::parse(key)) {
-            ("since", _) => query.since = value.into_owned(),
-            ("until", _) => query.until = value.into_owned(),
+            ("since", _) => query.since = value,
+            ("until", _) => query.until = value,
             ("by", _) => query.by = By::parse(&value).ok_or_else(wrong)?,
             ("sort", _) => sort = Some(Sort::parse(&value).ok_or_else(wrong)?),
             ("top", _) => query.top = report_rows(&value)?,
-            (_, Some(by)) if by != By::Hour => query.filters.push((by, value.into_owned())),
+            (_, Some(by)) => query.filter(by, &value)?,
             _ => return Err(wrong()),
         }
     }
     query.sort = sort.unwrap_or(query.by.sort());
     Ok(query)
-}
-
-/// Text of an address, with `%2F` and the like as what they stand for.
-fn decoded(text: &str) -> Option<Cow<'_, str>> {
-    if !text.contains(['%', '+']) {
-        return Some(Cow::Borrowed(text));
-    }
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'+' => b' ',
-            b'%' => {
-                let digits = [rest.next()?, rest.next()?];
-                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
-            }
-            byte => byte,
-        });
-    }
-    String::from_utf8(bytes).ok().map(Cow::Owned)
 }
 
 #[cfg(test)]
@@ -98,9 +86,11 @@ mod tests {
             ("by=colour", "by: \"colour\" is not known here"),
             ("sort=", "sort: \"\" is not known here"),
             ("top=0", "expected a number from 1 to"),
-            ("hour=3", "hour: \"3\" is not known here"),
-            ("label=%f", "label: not UTF-8 text"),
-            ("label=%ff", "label: not UTF-8 text"),
+            ("colour=red", "colour: \"red\" is not known here"),
+            ("hour=3", "expected label=VALUE, host=VALUE or service=VALUE"),
+            ("host", "expected label=VALUE, host=VALUE or service=VALUE"),
+            ("host=", "expected label=VALUE, host=VALUE or service=VALUE"),
+            ("host=a&label=b&host=a", "host is filtered twice; name one"),
         ] {
             assert!(query(asked).unwrap_err().starts_with(why), "{asked}");
         }

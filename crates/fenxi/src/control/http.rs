@@ -185,8 +185,9 @@ async fn answer(request: &Request<Incoming>, plane: &Plane, is_local: bool) -> A
         return text(StatusCode::MISDIRECTED_REQUEST, page.to_owned());
     }
     if !is_page && !matches!(path, "/metrics" | "/livez" | "/readyz") {
-        let page = "not found; try /, /history, /metrics, /livez or /readyz\n";
-        return text(StatusCode::NOT_FOUND, page.to_owned());
+        let history = if cfg!(feature = "history") { " /history," } else { "" };
+        let page = format!("not found; try /,{history} /metrics, /livez or /readyz\n");
+        return text(StatusCode::NOT_FOUND, page);
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, String::new());

@@ -48,7 +48,6 @@ impl SinkKind for History {
         let drain = Arc::new(Drain::new(start.config.records.drain_within));
         let counts = Arc::new(Counts::default());
         let (changes, services) = unbounded();
-        let classes = |task: usize| start.names[task].classes.clone();
         let writer = Writer {
             path: path.clone(),
             every: keys.every,
@@ -59,9 +58,8 @@ impl SinkKind for History {
             store,
             ledger: Ledger::new(start.config, Services::from_config(start.config)),
             services,
-            classes: classes(0),
-            hosts: start.hosts.cloned(),
-            host_classes: start.hosts.map_or(Arc::default(), |hosts| classes(hosts.task.index())),
+            classes: start.names[0].classes.clone(),
+            names: start.host_names.names.clone(),
             counts: counts.clone(),
             drain: start.replay.is_none().then(|| drain.clone()),
             held: 0,

@@ -1,36 +1,46 @@
 //! Reads the history, while a run writes it or not.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 
-use jiff::Zoned;
 use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
 use rusqlite::types::Value;
-use rusqlite::{Connection, OpenFlags, Row, params_from_iter};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row, params_from_iter};
 
-use super::store::{Error, beside, check};
+use super::store::{BY_HAND, Error, beside, check};
 use super::time;
+use crate::access::may_read;
 use crate::exit::Failure;
 use crate::report::{By, Query, Report, ReportRow, Sort, Volume};
+use crate::rules::LocalClock;
 
 /// How long a reader waits for a program that has the file locked.
 const BUSY: Duration = Duration::from_secs(2);
+/// Instructions of SQLite between two looks at the time.
+const LOOK_EVERY: i32 = 10_000;
 
 const SUMS: &str = "sum(flows), sum(packets_up), sum(packets_down), sum(bytes_up), sum(bytes_down)";
 
-/// Answers a query in local time.
+/// Answers a query in local time, where `within` is given only if that takes no longer.
 ///
 /// # Errors
-/// A time is none, there is no history, or it cannot be read.
-pub fn report(path: &Path, query: &Query) -> Result<Report, Failure> {
-    report_at(path, query, &Zoned::now())
+/// A time is none, there is no history, or it cannot be read, or not in time.
+pub fn report(path: &Path, query: &Query, within: Option<Duration>) -> Result<Report, Failure> {
+    let now = Timestamp::now().to_zoned(LocalClock::of_machine().zone());
+    report_at(path, query, &now, within)
 }
 
-fn report_at(path: &Path, query: &Query, now: &Zoned) -> Result<Report, Failure> {
+fn report_at(
+    path: &Path,
+    query: &Query,
+    now: &Zoned,
+    within: Option<Duration>,
+) -> Result<Report, Failure> {
     let parse = |what: &str, text: &str| {
         let time = time::parse(text, now);
         time.map_err(|why| Failure::usage(format!("{what}: {why}")))
@@ -41,7 +51,7 @@ fn report_at(path: &Path, query: &Query, now: &Zoned) -> Result<Report, Failure>
         let (since, until) = (&query.since, &query.until);
         return Err(Failure::usage(format!("until: \"{until}\" is not after since \"{since}\"")));
     }
-    File::open(path).map_err(|error| {
+    may_read(path).map_err(|error| {
         let line = format!("{}: cannot be read: {error}", path.display());
         match error.kind() {
             ErrorKind::NotFound => Failure::no_input(format!("{line}; `fenxi run` makes it")),
@@ -51,8 +61,20 @@ fn report_at(path: &Path, query: &Query, now: &Zoned) -> Result<Report, Failure>
             _ => Failure::no_input(line),
         }
     })?;
-    let read = read(path, query, hours, now.time_zone());
-    read.map_err(|error| Failure::no_input(format!("{}: {error}", path.display())))
+    let read = read(path, query, hours, now.time_zone(), within);
+    read.map_err(|error| {
+        let path = path.display();
+        match &error {
+            Error::Sqlite(it)
+                if it.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) =>
+            {
+                Failure::unavailable(format!(
+                    "{path}: the report takes too long; ask for less time, or run `fenxi report`"
+                ))
+            }
+            _ => Failure::no_input(format!("{path}: {error}")),
+        }
+    })
 }
 
 fn read(
@@ -60,9 +82,15 @@ fn read(
     query: &Query,
     (since, until): (i64, i64),
     zone: &TimeZone,
+    within: Option<Duration>,
 ) -> Result<Report, Error> {
-    let db = open(path)?;
+    let _reading = BY_HAND.read().unwrap_or_else(PoisonError::into_inner);
+    let mut db = open(path)?;
     db.busy_timeout(BUSY)?;
+    if let Some(within) = within {
+        let began = Instant::now();
+        db.progress_handler(LOOK_EVERY, Some(move || began.elapsed() >= within))?;
+    }
     db.pragma_update(None, "temp_store", "MEMORY")?;
     check(&db)?;
     // All answers are of one moment.
@@ -143,8 +171,10 @@ fn traffic(query: &Query, since: i64, until: i64) -> (String, Vec<Value>) {
         values.push(Value::Text(value.clone()));
         match by {
             By::Host => {
-                values.push(Value::Text(value.clone()));
-                sql += " AND (host = ? COLLATE NOCASE OR name = ? COLLATE NOCASE)";
+                values.extend([(); 2].map(|()| Value::Text(value.clone())));
+                // The first label of a name with dots is enough.
+                sql += " AND (host = ? COLLATE NOCASE OR name = ? COLLATE NOCASE OR \
+                        substr(name, 1, instr(name, '.') - 1) = ? COLLATE NOCASE)";
             }
             by => {
                 sql += &format!(" AND {} = ? COLLATE NOCASE", by.name());
@@ -193,14 +223,14 @@ mod tests {
         let rows = [
             row(YESTERDAY - 1, "TLS", "10.0.0.9", "", 1 << 40),
             row(YESTERDAY, "TLS", "10.0.0.1", "old", 100),
-            row(YESTERDAY + 1, "TLS", "10.0.0.1", "tv", 200),
+            row(YESTERDAY + 1, "TLS", "10.0.0.1", "tv.lan", 200),
             row(YESTERDAY + 2, "TLS", "10.0.0.1", "", 50),
             row(YESTERDAY + 24, "DNS", "10.0.0.2", "", 10),
             row(YESTERDAY + 43, "", "10.0.0.3", "", 5),
             row(YESTERDAY + 44, "TLS", "10.0.0.9", "", 1 << 40),
         ];
         Store::open(&path).unwrap().write(&rows, LIMITS, YESTERDAY).unwrap();
-        report_at(&path, query, &NOW.parse().unwrap())
+        report_at(&path, query, &NOW.parse().unwrap(), None)
     }
 
     /// Rows as `KEY NAME BYTES`.
@@ -234,16 +264,19 @@ mod tests {
     #[test]
     fn rows_are_what_is_asked_for_in_the_order_that_is_asked_for() {
         let hosts = Query::new(By::Host);
-        assert_eq!(rows(&hosts), ["10.0.0.1 tv 353", "10.0.0.2  11", "10.0.0.3  6"]);
+        assert_eq!(rows(&hosts), ["10.0.0.1 tv.lan 353", "10.0.0.2  11", "10.0.0.3  6"]);
         let names = Query { sort: Sort::Flows, ..hosts.clone() };
-        assert_eq!(rows(&names)[0], "10.0.0.1 tv 353");
+        assert_eq!(rows(&names)[0], "10.0.0.1 tv.lan 353");
         let hours = rows(&Query::new(By::Hour));
         assert_eq!(hours[0], "2026-11-26 00:00 +02:00  101");
         assert_eq!(hours.len(), 5);
         let only =
             |by, value: &str| Query { filters: vec![(by, value.to_owned())], ..hosts.clone() };
         assert_eq!(rows(&only(By::Label, "dns")), ["10.0.0.2  11"]);
-        assert_eq!(rows(&only(By::Host, "TV")), ["10.0.0.1 tv 201"]);
+        for name in ["TV", "tv.lan"] {
+            assert_eq!(rows(&only(By::Host, name)), ["10.0.0.1 tv.lan 201"], "{name}");
+        }
+        assert!(rows(&only(By::Host, "t")).is_empty());
         assert_eq!(rows(&only(By::Service, "443/tcp")).len(), 3);
         assert!(rows(&only(By::Service, "' OR 1 --")).is_empty());
     }
@@ -264,11 +297,46 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("none");
-        let missing = report(&path, &Query::new(By::Label)).unwrap_err().to_string();
+        let missing = report(&path, &Query::new(By::Label), None).unwrap_err().to_string();
         assert!(missing.contains("cannot be read: No such file"), "{missing}");
         assert!(!path.exists());
         std::fs::write(&path, "something else").unwrap();
-        let other = report(&path, &Query::new(By::Label)).unwrap_err().to_string();
+        let other = report(&path, &Query::new(By::Label), None).unwrap_err().to_string();
         assert!(other.contains("not a database"), "{other}");
+    }
+
+    #[test]
+    fn a_report_that_takes_too_long_is_given_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("history");
+        let mut store = Store::open(&path).unwrap();
+        let rows: Vec<Row> =
+            (0..900).map(|host| row(YESTERDAY, "TLS", &host.to_string(), "", 1)).collect();
+        store.write(&rows, LIMITS, YESTERDAY).unwrap();
+        let now = NOW.parse().unwrap();
+        let ask = |within| report_at(&path, &Query::new(By::Host), &now, within);
+        let why = ask(Some(Duration::ZERO)).unwrap_err().to_string();
+        assert!(why.contains("takes too long"), "{why}");
+        assert_eq!(ask(Some(Duration::from_secs(600))).unwrap().total.flows, 900);
+    }
+
+    /// `/proc/locks` has a line for each lock that a process holds.
+    #[test]
+    fn a_report_leaves_the_writer_its_locks() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("history");
+        let mut store = Store::open(&path).unwrap();
+        store.write(&[row(YESTERDAY, "TLS", "10.0.0.1", "", 1)], LIMITS, YESTERDAY).unwrap();
+        let inode = format!(":{} ", std::fs::metadata(&path).unwrap().ino());
+        let locks = || {
+            let all = std::fs::read_to_string("/proc/locks").unwrap();
+            all.lines().filter(|line| line.contains(&inode)).count()
+        };
+        let before = locks();
+        report(&path, &Query::new(By::Label), None).unwrap();
+        assert_eq!(locks(), before);
+        drop(store);
+        assert!(before > 0 && locks() == 0, "{before}");
     }
 }

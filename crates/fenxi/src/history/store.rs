@@ -5,13 +5,16 @@
 //! is about, and the oldest hours free whole pages.
 
 use std::ffi::OsString;
-use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior, params};
+use rusqlite::{
+    Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
+};
 
 use crate::report::{OTHER, Volume};
 
@@ -22,6 +25,15 @@ const VERSION: i32 = 1;
 const HOUR_ROWS: i64 = 500;
 /// How long a writer waits for another program that has the file locked.
 const BUSY: Duration = Duration::from_secs(2);
+
+/// With what each file of SQLite begins.
+const MAGIC: &[u8] = b"SQLite format 3\0";
+/// Hours that time may move on at once, as far as removing is concerned.
+const DAY: i64 = 24;
+
+/// Held to write while the file is open by hand, to read while a report has it open: when a process
+/// closes a file, it loses all its POSIX locks on that file, and SQLite has some.
+pub static BY_HAND: RwLock<()> = RwLock::new(());
 
 /// Temporary tables stay in memory, since the sandbox lets nothing write elsewhere.
 const SETTINGS: &str = "
@@ -40,6 +52,12 @@ const SCHEMA: &str = "
         bytes_up INTEGER NOT NULL, bytes_down INTEGER NOT NULL,
         PRIMARY KEY (hour, label, host, service)
     ) STRICT, WITHOUT ROWID;";
+
+/// The one row is a [`Clock`].
+const CLOCK: &str = "
+    CREATE TABLE IF NOT EXISTS clock (
+        newest INTEGER NOT NULL, ahead INTEGER NOT NULL, hours INTEGER NOT NULL
+    ) STRICT;";
 
 const ADDED: &str = "
     ON CONFLICT DO UPDATE SET
@@ -119,13 +137,14 @@ pub struct Written {
 pub struct Store {
     db: Connection,
     path: PathBuf,
+    /// Device and inode.
+    file: (u64, u64),
 }
 
 impl Store {
     /// Opens the file, or makes it.
     pub fn open(path: &Path) -> Result<Store, Error> {
-        // The group of the service may read.
-        OpenOptions::new().append(true).create(true).mode(0o640).open(path)?;
+        make(path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut db = Connection::open_with_flags(path, flags)?;
         db.busy_timeout(BUSY)?;
@@ -145,7 +164,8 @@ impl Store {
             begun.pragma_update(None, "user_version", VERSION)?;
             begun.commit()?;
         }
-        Ok(Store { db, path: path.to_owned() })
+        db.execute_batch(CLOCK)?;
+        Ok(Store { db, path: path.to_owned(), file: identity(path)? })
     }
 
     /// Whether the whole file can be read as it was written.
@@ -154,22 +174,25 @@ impl Store {
         Ok(verdict? == "ok")
     }
 
-    /// Whether the file is still the one at its path, which may have been removed.
+    /// Whether the file is still the one at its path, which may have been removed or replaced.
     pub fn is_there(&self) -> bool {
-        self.path.exists()
+        identity(&self.path).is_ok_and(|file| file == self.file)
     }
 
-    /// Adds rows and keeps to the limits, all or nothing. `now` is an hour.
+    /// Adds rows and keeps to the limits, all or nothing. `now` is an hour; it counts as a day
+    /// ahead of the [`Clock`] at most.
     pub fn write(&mut self, rows: &[Row], limits: Limits, now: i64) -> Result<Written, Error> {
         let change = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        add(&change, rows)?;
         let mut hours: Vec<i64> = rows.iter().map(|row| row.hour).collect();
         hours.sort_unstable();
         hours.dedup();
+        let newest = Clock::advance(&change, &hours)?;
+        add(&change, rows)?;
         let mut written = Written::default();
         for hour in hours {
             written.folded += fold(&change, hour)?;
         }
+        let now = newest.map_or(now, |newest| now.min(newest + DAY));
         let oldest = now.saturating_sub(limits.hours);
         written.removed = change.execute("DELETE FROM sums WHERE hour < ?1", [oldest])? as u64;
         loop {
@@ -194,6 +217,79 @@ impl Store {
         change.commit()?;
         Ok(written)
     }
+}
+
+/// The newest hour that is believed. A wrong clock, or a damaged packet of a replay, must not make
+/// all that there is too old: hours more than a day ahead count once a day of them has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Clock {
+    newest: i64,
+    /// The latest of the hours ahead, and how many of them follow each other within a day.
+    ahead: i64,
+    hours: i64,
+}
+
+impl Clock {
+    /// The newest hour, with these besides, in ascending order; `None`: there is none.
+    fn advance(change: &Transaction<'_>, hours: &[i64]) -> rusqlite::Result<Option<i64>> {
+        let known = change
+            .query_row("SELECT newest, ahead, hours FROM clock", [], |row| {
+                Ok(Clock { newest: row.get(0)?, ahead: row.get(1)?, hours: row.get(2)? })
+            })
+            .optional()?;
+        let first = match known {
+            Some(clock) => Some(clock.newest),
+            None => change
+                .query_row("SELECT max(hour) FROM sums", [], |row| row.get(0))
+                .map(|newest: Option<i64>| newest.or(hours.first().copied()))?,
+        };
+        let Some(newest) = first else { return Ok(None) };
+        let mut clock = known.unwrap_or(Clock { newest, ahead: newest, hours: 0 });
+        hours.iter().for_each(|hour| clock.take(*hour));
+        if known != Some(clock) {
+            change.execute("DELETE FROM clock", [])?;
+            let values = [clock.newest, clock.ahead, clock.hours];
+            change.execute("INSERT INTO clock VALUES (?1, ?2, ?3)", values)?;
+        }
+        Ok(Some(clock.newest))
+    }
+
+    fn take(&mut self, hour: i64) {
+        if hour <= self.newest + DAY {
+            self.newest = self.newest.max(hour);
+        } else if self.hours == 0 || !(self.ahead..=self.ahead + DAY).contains(&hour) {
+            (self.ahead, self.hours) = (hour, 1);
+        } else if hour > self.ahead {
+            (self.ahead, self.hours) = (hour, self.hours + 1);
+        }
+        if self.hours >= DAY {
+            (self.newest, self.hours) = (self.newest.max(self.ahead), 0);
+        }
+    }
+}
+
+/// Makes the file where there is none. One that SQLite did not make stays as it is.
+fn make(path: &Path) -> Result<(), Error> {
+    let _by_hand = BY_HAND.write().unwrap_or_else(PoisonError::into_inner);
+    // The group of the service may read.
+    match OpenOptions::new().append(true).create_new(true).mode(0o640).open(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        made => return Ok(made.map(drop)?),
+    }
+    // A pipe would have no end.
+    if !fs::metadata(path)?.is_file() {
+        return Err(Error::Foreign);
+    }
+    let mut begin = Vec::new();
+    File::open(path)?.take(MAGIC.len() as u64).read_to_end(&mut begin)?;
+    match begin.is_empty() || begin == MAGIC {
+        true => Ok(()),
+        false => Err(Error::Foreign),
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::metadata(path).map(|it| (it.dev(), it.ino()))
 }
 
 fn table_count(db: &Connection) -> rusqlite::Result<i64> {

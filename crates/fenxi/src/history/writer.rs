@@ -17,8 +17,8 @@ use tracing::{info, warn};
 use super::ledger::{Fate, Key, Ledger, Services};
 use super::store::{self, Error, Limits, Row, Store};
 use crate::exit::Failure;
+use crate::names::Names;
 use crate::report::OTHER;
-use crate::sinks::SharedHosts;
 use crate::sinks::queue::{Drain, Queued, RecordCounts};
 
 /// How often the thread looks into an empty queue, which holds far more than comes in that time.
@@ -48,9 +48,8 @@ pub struct Writer {
     /// Other services, after a reload.
     pub services: Receiver<Services>,
     pub classes: Arc<[String]>,
-    pub hosts: Option<SharedHosts>,
-    /// Names of the classes that hosts get.
-    pub host_classes: Arc<[String]>,
+    /// What hosts are called.
+    pub names: Names,
     pub counts: Arc<Counts>,
     /// `None`: a replay.
     pub drain: Option<Arc<Drain>>,
@@ -153,23 +152,19 @@ impl Writer {
             Some(store) => store,
             None => self.store.insert(Store::open(&self.path)?),
         };
-        let (classes, hosts, host_classes) = (&self.classes, &self.hosts, &self.host_classes);
+        let (classes, names) = (&self.classes, &self.names);
         let row = |(key, volume): (&Key, &_)| {
             let label = key.class.and_then(|class| classes.get(usize::from(class)));
             let (host, service, name) = match &key.of {
                 None => (OTHER.to_owned(), OTHER.to_owned(), None),
-                Some((host, service)) => {
-                    let class = hosts.as_ref().and_then(|hosts| hosts.class_of(*host));
-                    let name = class.and_then(|class| host_classes.get(usize::from(class)));
-                    (host.to_string(), service.to_string(), name)
-                }
+                Some((host, service)) => (host.to_string(), service.to_string(), names.name(*host)),
             };
             Row {
                 hour: key.hour,
                 label: label.cloned().unwrap_or_default(),
                 host,
                 service,
-                name: name.cloned().unwrap_or_default(),
+                name: name.map_or(String::new(), |name| name.to_string()),
                 volume: *volume,
             }
         };

@@ -1,4 +1,4 @@
-//! The time in the place where the router stands, for the hours of rules.
+//! The time in the place where the router stands, for the hours of rules and of reports.
 
 use std::fs::File;
 use std::io::Read;
@@ -23,7 +23,7 @@ impl LocalClock {
             Ok(name) if !name.is_empty() => {
                 let named = LocalClock::named(&name);
                 if named.is_none() {
-                    warn!("TZ={name:?} is no time zone: hours of rules are in UTC");
+                    warn!("TZ={name:?} is no time zone: hours are in UTC");
                 }
                 named
             }
@@ -41,6 +41,12 @@ impl LocalClock {
         let name = name.strip_prefix(':').unwrap_or(name);
         let zone = of_file(&Path::new("/usr/share/zoneinfo").join(name));
         zone.or_else(|| TimeZone::posix(name).ok()).map(LocalClock)
+    }
+
+    /// The zone itself.
+    #[cfg(feature = "history")]
+    pub fn zone(self) -> TimeZone {
+        self.0
     }
 
     /// Local time now.

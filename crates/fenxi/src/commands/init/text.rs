@@ -63,6 +63,12 @@ pub fn configuration(answers: &Answers) -> String {
             );
         }
     }
+    if cfg!(feature = "history") && Path::new(RECORDS).is_dir() {
+        text += &format!(
+            "\n[history]\n# Sums per hour, for `fenxi report` and the page /history; 64 MiB and \
+             400 days at most.\npath = \"{RECORDS}history\"\n"
+        );
+    }
     if !Path::new(SOCKETS).is_dir() {
         text += &format!(
             "\n[control]\n# For `fenxi top` and `fenxi ctl`, option --socket.\nsocket = \

@@ -91,6 +91,49 @@ fn the_oldest_hours_go_by_age_and_by_size() {
 }
 
 #[test]
+fn an_hour_far_ahead_is_a_day_ahead_until_a_day_of_them_has_come() {
+    let hours = |store: &Store| number(store, "SELECT count(DISTINCT hour) FROM sums");
+    let (_dir, path, mut store) = opened();
+    let limits = Limits { hours: 48, ..LIMITS };
+    let far = 1_192_000;
+    // A damaged packet among the first ones.
+    let first: Vec<Row> = [100, 101, far].map(|hour| row(hour, "TLS", 1, 9)).into();
+    store.write(&first, limits, far).unwrap();
+    assert_eq!(hours(&store), 3);
+    // The clock is wrong for two hours, again after a restart.
+    for hour in [far, far, far + 1] {
+        store.write(&[row(hour, "TLS", 1, 9)], limits, hour).unwrap();
+        drop(store);
+        store = Store::open(&path).unwrap();
+    }
+    store.write(&[], limits, far + 30).unwrap();
+    assert_eq!(hours(&store), 4);
+    // It is right again.
+    for hour in [120, 140, 149] {
+        store.write(&[row(hour, "TLS", 1, 9)], limits, hour).unwrap();
+    }
+    assert_eq!(number(&store, "SELECT min(hour) FROM sums"), 101);
+    // Time has really moved on; until that is believed, it is a day later.
+    for hour in 2000..2024 {
+        store.write(&[row(hour, "TLS", 1, 9)], limits, hour).unwrap();
+        let oldest = if hour < 2023 { 140 } else { 2000 };
+        assert_eq!(number(&store, "SELECT min(hour) FROM sums"), oldest, "{hour}");
+    }
+}
+
+#[test]
+fn a_file_that_was_replaced_is_not_the_one_that_is_open() {
+    let (dir, path, store) = opened();
+    assert!(store.is_there());
+    let other = dir.path().join("other");
+    drop(Store::open(&other).unwrap());
+    fs::rename(&other, &path).unwrap();
+    assert!(!store.is_there());
+    fs::remove_file(&path).unwrap();
+    assert!(!store.is_there());
+}
+
+#[test]
 fn only_a_history_is_written_to() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("foreign");
@@ -98,6 +141,15 @@ fn only_a_history_is_written_to() {
     let before = fs::read(&path).unwrap();
     assert!(matches!(Store::open(&path), Err(Error::Foreign)));
     assert_eq!(fs::read(&path).unwrap(), before);
+    for text in ["{}", "{\"flow\": 1, \"label\": \"TLS\"}\n"] {
+        fs::write(&path, text).unwrap();
+        let refused = Store::open(&path).err().unwrap();
+        assert!(refused.is_refusal() && !refused.is_damage(), "{refused}");
+        assert_eq!(fs::read(&path).unwrap(), text.as_bytes());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+    fs::write(&path, "").unwrap();
+    assert!(Store::open(&path).is_ok(), "nothing is lost with an empty file");
     let (_dir, path, store) = opened();
     store.db.pragma_update(None, "user_version", 2).unwrap();
     drop(store);
@@ -119,6 +171,9 @@ fn a_damaged_file_is_noticed_and_moved_aside() {
     drop(store);
     assert_eq!(set_aside(&path).unwrap(), path.with_file_name("history.damaged"));
     assert!(Store::open(&path).unwrap().verify().unwrap());
-    fs::write(&path, [0x5a; 9000]).unwrap();
+    // The file's header, except what says that it is SQLite's.
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[MAGIC.len()..100].fill(0x5a);
+    fs::write(&path, &bytes).unwrap();
     assert!(Store::open(&path).is_err_and(|error| error.is_damage()));
 }
