@@ -157,8 +157,7 @@ impl Watch {
 
 /// Whether the system's loader or C library reads it, or it describes the machine.
 fn is_system(path: &Path) -> bool {
-    let files =
-        ["/etc/hosts", "/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/urandom"];
+    let files = ["/etc/hosts", "/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/urandom"];
     let is_library = || path.file_name().is_some_and(|name| name.to_string_lossy().contains(".so"));
     files.iter().any(|it| path == Path::new(it))
         || ["/proc", "/sys", "/usr/share/zoneinfo"].iter().any(|it| path.starts_with(it))

@@ -14,28 +14,18 @@
 //! Only the keys are there without the feature `history`, and refused.
 
 #[cfg(feature = "history")]
-mod control;
-#[cfg(feature = "history")]
-mod ledger;
-#[cfg(feature = "history")]
 mod query;
 #[cfg(feature = "history")]
-mod store;
+pub mod store;
 #[cfg(feature = "history")]
 mod time;
-#[cfg(feature = "history")]
-mod writer;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use config::kind::{Kind, integer};
-#[cfg(not(feature = "history"))]
-use config::{Keyed, Section};
 use config::{Setting, Settings, stored};
 
-#[cfg(feature = "history")]
-pub use control::History;
 #[cfg(feature = "history")]
 pub use query::report;
 
@@ -66,22 +56,4 @@ fn check(settings: &Settings, problems: &mut Vec<String>) {
     let is_asked = !settings.word("history.path").is_empty();
     let is_absent = cfg!(not(feature = "history"));
     settings.rule(&["history.path"], is_asked && is_absent, ABSENT, problems);
-}
-
-/// The keys alone, to be refused.
-#[cfg(not(feature = "history"))]
-pub struct History;
-
-#[cfg(not(feature = "history"))]
-impl crate::sinks::SinkKind for History {
-    fn sections(&self) -> &'static [&'static Section] {
-        &[Keys::SECTION]
-    }
-
-    fn start(
-        &self,
-        _: &crate::sinks::Start<'_>,
-    ) -> Result<Option<Box<dyn crate::sinks::SinkControl>>, crate::exit::Failure> {
-        Ok(None)
-    }
 }

@@ -9,6 +9,11 @@ pub mod broadcast;
 mod connlabel;
 mod control;
 mod flows;
+#[cfg(feature = "history")]
+mod history;
+#[cfg(not(feature = "history"))]
+#[path = "sinks/history/absent.rs"]
+mod history;
 mod hosts;
 mod interfaces;
 pub mod ipfix;
@@ -61,7 +66,7 @@ pub static KINDS: &[&dyn SinkKind] = &[
     &crate::names::Reading,
     &crate::learning::Learning,
     &crate::servers::Kept,
-    &crate::history::History,
+    &history::History,
     &crate::services::Observing,
     &crate::weights::WeightedServers,
 ];

@@ -15,8 +15,8 @@ use flowmgr::record::Record;
 use tracing::{info, warn};
 
 use super::ledger::{Fate, Key, Ledger, Services};
-use super::store::{self, Error, Limits, Row, Store};
 use crate::exit::Failure;
+use crate::history::store::{self, Error, Limits, Row, Store};
 use crate::names::Names;
 use crate::report::OTHER;
 use crate::sinks::queue::{Drain, Queued, RecordCounts};

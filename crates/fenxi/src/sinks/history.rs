@@ -13,16 +13,19 @@ use dataplane::sink::Sink;
 use flowmgr::record::Record;
 use tracing::warn;
 
-use super::Keys;
-use super::ledger::{Ledger, Services};
-use super::store::{self, Limits, Store};
-use super::writer::{Counts, Writer, damaged, set_aside};
 use crate::access::may_make;
 use crate::exit::Failure;
+use crate::history::Keys;
+use crate::history::store::{self, Limits, Store};
 use crate::metric::{Family, count};
 use crate::servers;
 use crate::sinks::queue::{Drain, Queued, RecordSender, RunKind, WritingThread};
 use crate::sinks::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start};
+use ledger::{Ledger, Services};
+use writer::{Counts, Writer, damaged, set_aside};
+
+mod ledger;
+mod writer;
 
 const HOURS_PER_DAY: i64 = 24;
 
