@@ -21,4 +21,4 @@ mod keys;
 mod thread;
 
 pub use control::{WeightedServers, bind, sockets};
-pub use keys::{actions, acts};
+pub use keys::{actions, acts, check_change};

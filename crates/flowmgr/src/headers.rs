@@ -23,6 +23,8 @@ pub struct HeadersSeen {
     pub out_port: u8,
     /// Number of the flow's action, when this was read.
     pub(crate) action: u8,
+    /// Whether `tos` is known: bit 0 forward, bit 1 in reverse.
+    tos_known: u8,
 }
 
 /// Bytes that a flow takes here.
@@ -38,7 +40,7 @@ impl HeadersSeen {
 
 #[expect(unsafe_code, reason = "a promise about a type of integers")]
 mod zeroed {
-    // SAFETY: integers only, and padding that nobody reads.
+    // SAFETY: integers only.
     unsafe impl super::Zeroed for super::HeadersSeen {}
 }
 
@@ -63,12 +65,21 @@ impl HeadersPart {
         }
     }
 
-    /// Notes the type of service of the first packet of a direction. `ip` begins with its IP
-    /// header.
+    /// Notes the type of service of a packet, if it is the first of its direction. `ip` begins with
+    /// its IP header.
     pub fn note_tos(&mut self, index: u32, direction: usize, ip: &[u8]) {
-        if let Some(tos) = wire::type_of_service(ip) {
-            self.0[index as usize].tos[direction & 1] = tos;
+        let (seen, bit) = (&mut self.0[index as usize], 1 << (direction & 1));
+        if seen.tos_known & bit == 0
+            && let Some(tos) = wire::type_of_service(ip)
+        {
+            seen.tos[direction & 1] = tos;
+            seen.tos_known |= bit;
         }
+    }
+
+    /// The DSCP of the flow's first packet, as it came.
+    pub fn dscp(&self, index: u32) -> u8 {
+        self.0[index as usize].tos[0] >> 2
     }
 
     /// A packet that goes forward was seen at this port as well.

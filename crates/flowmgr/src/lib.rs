@@ -97,7 +97,9 @@ pub use memory::Pages;
 pub use outbox::LABELS_LOOKED_AT;
 pub use part::{First, Part, Seen};
 pub use rss::Rss;
-pub use rules::{RULES_MAX, RuleAnswer, RuleMemory, RuleQuestion, RulesChange, renewed_max};
+pub use rules::{
+    RULES_MAX, RuleAnswer, RuleMemory, RuleQuestion, RulesChange, VLAN_UNKNOWN, renewed_max,
+};
 pub use scores::{ModelScore, Score, TaskScores};
 pub use servers::{CELL_BYTES, Cell as ServerCell, ServerCells, ServerCounters, minute};
 pub use services::{

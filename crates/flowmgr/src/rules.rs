@@ -18,9 +18,9 @@ use crate::entry::Counts;
 use crate::flows::Flows;
 use crate::part::{First, Part};
 use ask::Asking;
-pub(crate) use ask::{Cause, Known, Waiting};
+pub(crate) use ask::{Cause, FirstPacket, Known, Waiting};
+use marks::InForce;
 pub use marks::RuleMemory;
-use marks::{FirstPacket, InForce};
 
 mod ask;
 mod marks;
@@ -50,7 +50,7 @@ pub struct RuleQuestion {
     /// [`crate::Manager::receive_from`].
     pub in_port: u8,
     /// VLAN of the first packet's outermost tag; 0 without one. If the flow began before there were
-    /// rules, the first packet that raised a question counts, here and below.
+    /// rules, the first packet that raised a question counts, and before it [`VLAN_UNKNOWN`].
     pub vlan: u16,
     /// DSCP of the first packet, as it came.
     pub dscp: u8,
@@ -85,6 +85,9 @@ pub struct RuleQuestion {
     /// The class that the port gave the flow before, if an answer contradicts it.
     pub contradicts: Option<u16>,
 }
+
+/// No VLAN, for a flow of which no packet has raised a question.
+pub const VLAN_UNKNOWN: u16 = u16::MAX;
 
 /// What a flow's rule asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -176,7 +179,9 @@ impl Rules {
     pub fn name_of_rule(&self, flows: &Flows, index: u32) -> Option<Option<u64>> {
         let Some(rules) = &self.in_force else { return Some(None) };
         let policy = flows.entries.hot(index).policy;
-        let is_known = policy != PolicyStamp::NONE && !policy.is_asked();
+        // After a renumbering, the number of its rule says nothing until the next answer.
+        let is_known =
+            policy != PolicyStamp::NONE && !policy.is_asked() && rules.is_numbered(index);
         is_known.then(|| {
             let rule = rules.rule(index)?;
             let place = rules.named.binary_search_by_key(&rule, |(number, _)| *number);

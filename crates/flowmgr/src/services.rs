@@ -117,6 +117,8 @@ pub struct Services {
     ahead_us: i64,
     published_us: i64,
     ranked_us: i64,
+    /// The same by packet time, in whole seconds.
+    ranked_second: u16,
     /// Something happened since the last publication.
     has_news: bool,
 }
@@ -167,6 +169,7 @@ impl Services {
             ahead_us: 0,
             published_us: 0,
             ranked_us: 0,
+            ranked_second: 0,
             has_news: false,
         })
     }
@@ -405,9 +408,10 @@ impl Part for Services {
     fn begin(&mut self, index: u32, first: &First<'_>) {
         let (key, from_low) = (&first.headers.key, first.headers.from_low);
         let opened = if key.protocol() == UDP || first.midstream { 0 } else { OPENED };
-        if self.ranks_by_packets && first.time_us - self.ranked_us >= RANK_EVERY_US {
+        // Flow time goes on where a capture's steps back.
+        if self.ranks_by_packets && first.second != self.ranked_second {
             self.services.iter_mut().filter_map(|(_, it)| it.as_mut()).for_each(|it| it.rank());
-            self.ranked_us = first.time_us;
+            self.ranked_second = first.second;
         }
         if self.has_more {
             // The walk looks for its service when it has counted the packet.

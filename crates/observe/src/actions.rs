@@ -41,7 +41,7 @@ use crate::egress::{Egress, Slot};
 use crate::error::Error;
 use crate::layout::EGRESSES_MAX;
 use crate::memory::{Memory, create, map_read_only, map_writable, seals};
-use crate::publication::{BUFFERS, Publication};
+use crate::publication::{BUFFERS, Publication, copy};
 use crate::sync::Ordering;
 
 pub use action::Action;
@@ -136,6 +136,8 @@ pub struct Actions {
     /// The heartbeat last seen, and when it was new, ns.
     heartbeat: u64,
     beat_ns: u64,
+    /// The words of the actions that came with the weights last read.
+    given: Box<[u64]>,
 }
 
 impl Actions {
@@ -149,8 +151,7 @@ impl Actions {
         seals(&file, SealFlags::empty())?;
         begin(&map_writable(&file)?, egresses, kinds, epoch_ns);
         let memory = map_read_only(&file)?;
-        let egresses = egresses.len();
-        Ok(Self { memory, file: Some(file), egresses, heartbeat: 0, beat_ns: epoch_ns })
+        Ok(Self::new(memory, Some(file), egresses.len(), epoch_ns))
     }
 
     /// Memory of this process, with its writer, for tests.
@@ -159,8 +160,12 @@ impl Actions {
         let memory = Memory::heap(words(egresses.len()));
         begin(&memory, egresses, u8::MAX, epoch_ns);
         let writer = ActionsWriter::new(memory.clone())?;
-        let egresses = egresses.len();
-        Ok((Self { memory, file: None, egresses, heartbeat: 0, beat_ns: epoch_ns }, writer))
+        Ok((Self::new(memory, None, egresses.len(), epoch_ns), writer))
+    }
+
+    fn new(memory: Memory, file: Option<OwnedFd>, egresses: usize, epoch_ns: u64) -> Self {
+        let given = vec![0; egresses].into();
+        Self { memory, file, egresses, heartbeat: 0, beat_ns: epoch_ns, given }
     }
 
     /// The file, for [`hand_out`](crate::hand_out); `None` for memory of this process.
@@ -191,7 +196,9 @@ impl Actions {
             return Err(Refusal::Unwritten);
         }
         let publication = publication(&self.memory, self.egresses);
-        let deadline_ns = publication.read(|words| {
+        let with = publication_of_actions(&self.memory, self.egresses);
+        let deadline_ns = publication.read_with(&with, |words, given| {
+            copy(given, &mut self.given);
             for (slot, weight) in egresses.iter().zip(&mut *weights) {
                 *weight = None;
                 let index = slot.index as usize;
@@ -215,25 +222,18 @@ impl Actions {
         check_weights(weights.iter().take(egresses.len()).copied().flatten())
     }
 
-    /// Puts the action of each egress, by its slot, into `actions`, where
-    /// [`weights`](Self::weights) apply. The caller checks what they ask for.
+    /// Puts the action of each egress, by its slot, into `actions`: those that were published with
+    /// the [`weights`](Self::weights) last read. The caller checks what they ask for.
     ///
     /// # Errors
     /// What is there is no action. `actions` is then of no use.
     pub fn actions(&self, actions: &mut [Action]) -> Result<(), Refusal> {
-        let publication = publication_of_actions(&self.memory, self.egresses);
-        let are_actions = publication.read(|words| {
-            words.iter().zip(&mut *actions).all(|(word, action)| {
-                let read = Action::from_word(word.load(Ordering::Relaxed));
-                *action = read.unwrap_or_default();
-                read.is_some()
-            })
+        let are_actions = self.given.iter().zip(actions).all(|(word, action)| {
+            let read = Action::from_word(*word);
+            *action = read.unwrap_or_default();
+            read.is_some()
         });
-        match are_actions {
-            Some(true) => Ok(()),
-            Some(false) => Err(Refusal::Action),
-            None => Err(Refusal::Busy),
-        }
+        are_actions.then_some(()).ok_or(Refusal::Action)
     }
 }
 

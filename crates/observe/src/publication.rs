@@ -62,12 +62,27 @@ impl Publication<'_> {
         (0..TRIES).find_map(|_| self.read_once(&mut copy))
     }
 
+    /// The same for the buffer of another block, too, that was [staged](Self::stage) with this one.
+    pub(crate) fn read_with<T>(
+        &self,
+        other: &Publication<'_>,
+        mut copy: impl FnMut(&[AtomicU64], &[AtomicU64]) -> T,
+    ) -> Option<T> {
+        let mut both = |number| copy(self.buffer(number), other.buffer(number));
+        (0..TRIES).find_map(|_| self.read_number(&mut both))
+    }
+
     #[inline]
     pub(crate) fn read_once<T>(&self, copy: impl FnOnce(&[AtomicU64]) -> T) -> Option<T> {
+        self.read_number(|number| copy(self.buffer(number)))
+    }
+
+    #[inline]
+    fn read_number<T>(&self, copy: impl FnOnce(u64) -> T) -> Option<T> {
         let number = self.count.load(Ordering::Relaxed);
         // Acquire, with the store of the count: we see the words of this publication or later.
         fence(Ordering::Acquire);
-        let copied = copy(self.buffer(number));
+        let copied = copy(number);
         // Acquire, with the writer's fence: if we saw a word of publication n + 3, we see a count
         // of at least n + 2 below.
         fence(Ordering::Acquire);

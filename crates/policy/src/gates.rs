@@ -2,7 +2,7 @@
 //! that names of hosts stand for.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::hours::LocalTime;
 use crate::rule::{Condition, Hosts};
@@ -28,8 +28,8 @@ pub struct Gates {
     hosts: Box<[Option<Ranges>]>,
 }
 
-/// First and last addresses, sorted and apart; IPv4 as IPv6 has it.
-type Ranges = Box<[(u128, u128)]>;
+/// First and last addresses, sorted and apart; IPv4 comes before IPv6.
+type Ranges = Box<[(IpAddr, IpAddr)]>;
 
 impl Moment {
     /// Whether it is within the condition's hours.
@@ -97,27 +97,29 @@ impl Gates {
 }
 
 /// The addresses of a prefix.
-fn range(address: IpAddr, length: u8) -> (u128, u128) {
-    match address {
-        IpAddr::V4(address) => {
-            let bits = address.to_bits();
-            (mapped(bits), mapped(bits.last(length.min(32))))
-        }
-        IpAddr::V6(address) => (address.to_bits(), address.to_bits().last(length)),
-    }
+fn range(address: IpAddr, length: u8) -> (IpAddr, IpAddr) {
+    let last = match address {
+        IpAddr::V4(address) => v4(address.to_bits().last(length)),
+        IpAddr::V6(address) => v6(address.to_bits().last(length)),
+    };
+    (address, last)
 }
 
-fn mapped(bits: u32) -> u128 {
-    0xffff << 32 | u128::from(bits)
+fn v4(bits: u32) -> IpAddr {
+    Ipv4Addr::from_bits(bits).into()
 }
 
-fn is_in(ranges: &[(u128, u128)], tuple: &Tuple) -> bool {
+fn v6(bits: u128) -> IpAddr {
+    Ipv6Addr::from_bits(bits).into()
+}
+
+fn is_in(ranges: &[(IpAddr, IpAddr)], tuple: &Tuple) -> bool {
     let ends = match *tuple {
-        Tuple::V4(key) => [mapped(key.source), mapped(key.destination)],
-        Tuple::V6(key) => [key.source, key.destination],
+        Tuple::V4(key) => [key.source, key.destination].map(v4),
+        Tuple::V6(key) => [key.source, key.destination].map(v6),
     };
     ends.into_iter().any(|end| {
-        let behind = ranges.partition_point(|(first, _)| *first <= end);
+        let behind = ranges.partition_point(|&(first, _)| first <= end);
         behind.checked_sub(1).is_some_and(|place| end <= ranges[place].1)
     })
 }
@@ -147,13 +149,22 @@ mod tests {
             ("192.0.2.1", "10.0.0.9", true),
             ("2001:db8::1", "2001:db8::9", true),
             ("10.0.0.4", "10.0.0.8", false),
-            ("::ffff:a00:9", "2001:db8::1", true),
+            ("::ffff:a00:9", "2001:db8::1", false),
             ("2001:db8::8", "2001:db8::a", false),
         ] {
             let tuple = tuple(source, destination);
             assert_eq!(gates.has(1, &tuple), expected, "{source} {destination}");
             assert_eq!(moment.has_host(&with.hosts, &tuple), expected);
             assert!(gates.has(0, &tuple) && gates.has(2, &tuple), "rules without hosts");
+        }
+        let all = |network: &str| {
+            let prefixes = vec![(address(network), 0)];
+            let hosts = Hosts { prefixes, names: Vec::new() };
+            Gates::new(&[Condition { hosts, ..Condition::default() }], &moment)
+        };
+        let (v4, v6) = (tuple("10.0.0.3", "192.0.2.1"), tuple("2001:db8::8", "::"));
+        for (network, expected) in [("::", [false, true]), ("0.0.0.0", [true, false])] {
+            assert_eq!([v4, v6].map(|it| all(network).has(0, &it)), expected, "{network}/0");
         }
         let nobody = Gates::new(&[Condition::default(), with], &Moment::default());
         assert!(!nobody.has(1, &tuple("10.0.0.9", "10.0.0.8")));

@@ -337,26 +337,30 @@ pub struct Ruled {
     pub mark: Option<Mark>,
 }
 
-/// The gates for packets of a time, in a replay.
+/// The gates for packets of a time, in a replay. Two minutes' are kept, because captures that are
+/// read together may differ a little in time.
 pub(crate) struct ByMinute {
-    minute: Option<i64>,
-    gates: Arc<Gates>,
+    /// The minute asked for last, and the one before.
+    minutes: [(Option<i64>, Arc<Gates>); 2],
 }
 
 impl ByMinute {
     pub fn new(rules: &RulesInForce) -> ByMinute {
-        ByMinute { minute: None, gates: rules.gates.clone() }
+        ByMinute { minutes: [(); 2].map(|()| (None, rules.gates.clone())) }
     }
 
     /// The gates at a time. Without a calendar they stay.
     pub fn at(&mut self, time_us: i64, calendar: Option<&Calendar>) -> &Gates {
         let minute = time_us.div_euclid(60_000_000);
         if let Some(calendar) = calendar
-            && self.minute != Some(minute)
+            && self.minutes[0].0 != Some(minute)
         {
-            (self.minute, self.gates) = (Some(minute), Arc::new(calendar(time_us)));
+            self.minutes.swap(0, 1);
+            if self.minutes[0].0 != Some(minute) {
+                self.minutes[0] = (Some(minute), Arc::new(calendar(time_us)));
+            }
         }
-        &self.gates
+        &self.minutes[0].1
     }
 }
 
@@ -575,6 +579,21 @@ mod tests {
         assert_eq!(packets(&now), [9, 50, 1]);
         now.keep(&totals(6, &[100, 100, 100]));
         assert_eq!(packets(&now), [9, 50, 1]);
+    }
+
+    #[test]
+    fn the_gates_of_two_minutes_in_turn_are_worked_out_once() {
+        let asked = Arc::new(AtomicU64::new(0));
+        let count = asked.clone();
+        let calendar = move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+            Gates::default()
+        };
+        let mut gates = ByMinute { minutes: Default::default() };
+        for (minute, expected) in [(7, 1), (8, 2), (7, 2), (8, 2), (8, 2), (9, 3), (8, 3), (7, 4)] {
+            gates.at(minute * 60_000_000, Some(&calendar));
+            assert_eq!(asked.load(Ordering::Relaxed), expected, "{minute}");
+        }
     }
 
     #[test]

@@ -8,9 +8,8 @@ use config::when::{Choice, Term, When, shortened};
 use dataplane::Error;
 use dataplane::task_check::names;
 use flowmgr::{EgressBy, LabelTerm, RuleTerm, ServiceFlows, TaskId, name_hash};
+use packetio::interface::index_of;
 use policy::{Label, listed};
-use rustix::net::netdevice::name_to_index;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::section::{Divided, ServiceKeys};
 
@@ -136,11 +135,4 @@ pub fn terms(
 ) -> impl Iterator<Item = (&Named<ServiceKeys>, &Term<String>)> {
     let When { terms } = &service.keys.when;
     terms.iter().map(move |term| (service, term))
-}
-
-/// The index of an interface, in the network namespace of the calling thread.
-fn index_of(name: &str) -> Option<u32> {
-    let (kind, flags) = (SocketType::DGRAM, SocketFlags::CLOEXEC);
-    let query = socket_with(AddressFamily::INET, kind, flags, None).ok()?;
-    name_to_index(&query, name).ok()
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use config::checked::{IoMode, Named};
 use config::kind::{Kind, float, integer};
 use config::{Config, Keyed, Setting, Settings, Table, stored, suggest};
+use dataplane::Error;
 use dataplane::server_actions::ServerActions;
 use netfilter::nft_set::SetName;
 use netfilter::slots::{SLOTS_MAX, Slots};
@@ -92,6 +93,7 @@ fn servers(setting: &Setting) -> Result<Vec<(SocketAddr, f64)>, String> {
 
 fn check(settings: &Settings, problems: &mut Vec<String>) {
     let mut maps = BTreeSet::new();
+    let mut acted_on = BTreeSet::new();
     for table in settings.tables("weights").filter(|table| !table.refused) {
         let (origin, name) = (&table.origin, &table.name);
         for key in &Weights::SECTION.keys[..NEEDED] {
@@ -109,6 +111,18 @@ fn check(settings: &Settings, problems: &mut Vec<String>) {
             }
         }
         check_actions(settings, table, problems);
+        let acts = table.get("actions").and_then(|it| it.value.as_array());
+        let servers = table.get("servers").filter(|_| acts.is_some_and(|it| !it.is_empty()));
+        let servers = servers.into_iter().flat_map(|servers| servers.entries.keys());
+        let servers = servers.filter_map(|server| server.parse::<SocketAddr>().ok());
+        let mut servers: Vec<_> = servers.collect();
+        servers.retain(|server| !acted_on.insert(*server));
+        if let Some(server) = servers.first() {
+            problems.push(format!(
+                "{origin}: weights.{name}.servers: another table has actions for {server}, too; \
+                 leave actions out of one of them"
+            ));
+        }
         let map = table.get("map").and_then(|map| map.value.as_str());
         if let Some(map) = map.filter(|map| !maps.insert(map.to_owned())) {
             problems.push(format!(
@@ -132,6 +146,22 @@ impl Weights {
     }
 }
 
+/// Checks that a reload leaves in place what programs are held to.
+///
+/// # Errors
+/// `mark.mask` changes, within which programs mark connections.
+pub fn check_change(now: &Config, next: &Config) -> Result<(), Error> {
+    let is_other = next.io.mode == IoMode::Mark && now.mark.mask != next.mark.mask;
+    let tables = tables(next);
+    let mut actions = tables.iter().flat_map(|table| &table.keys.actions);
+    match is_other && actions.any(|kind| kind != "task") {
+        true => Err(Error::Config(
+            "mark.mask: weights.NAME.actions mark by it; restart fenxi to change that".to_owned(),
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Whether some program may act on flows.
 pub fn acts(config: &Config) -> bool {
     tables(config).iter().any(|table| !table.keys.actions.is_empty())
@@ -152,6 +182,8 @@ pub fn fits(action: Action, kinds: u8, config: &Config) -> bool {
     action.kinds() & !kinds == 0
         && action.mark.is_none_or(|bits| bits != 0 && bits & !mask == 0)
         && action.dscp.is_none_or(|dscp| dscp <= Dscp::MAX)
+        // As for rules: the DSCP stands in the mark.
+        && (action.mark.is_none() || action.dscp.is_none())
         && action.task.is_none_or(|task| usize::from(task) < config.tasks.len())
 }
 
@@ -193,11 +225,15 @@ mod tests {
     use crate::sinks::known;
 
     fn load(text: &str) -> Result<Vec<Named<Weights>>, String> {
+        config(text).map(|config| config.tables())
+    }
+
+    fn config(text: &str) -> Result<Config, String> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("c.toml");
         std::fs::write(&file, text).unwrap();
         let loaded = known(Sources::named(Some(&file), &[])).load();
-        loaded.map(|loaded| loaded.config.tables()).map_err(|errors| errors.to_string())
+        loaded.map(|loaded| loaded.config).map_err(|errors| errors.to_string())
     }
 
     const TABLE: &str = "[weights.web]\nmap = \"ip balance servers\"\nsocket = \"/run/w\"\n";
@@ -222,11 +258,39 @@ mod tests {
             (with("\"10.0.0.1\" = 1"), "weights.web.servers: \"10.0.0.1\" is no server"),
             (with("\"10.0.0.1:80\" = -1"), "found -1"),
             (with("\"10.0.0.1:80\" = 0"), "every weight is 0"),
-            (two + "servers = { \"10.0.0.1:80\" = 1 }", "another table has the map"),
+            (two.clone() + "servers = { \"10.0.0.1:80\" = 1 }", "another table has the map"),
+            (
+                two.replace("servers =", "actions = [\"task\"]\nservers =")
+                    + "actions = [\"task\"]\nservers = { \"10.0.0.1:80\" = 1 }",
+                "web.servers: another table has actions for 10.0.0.1:80",
+            ),
         ];
         for (text, says) in wrong {
             let error = load(&text).expect_err(&text);
             assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_action_is_one_that_the_program_may_give() {
+        let config = config("").unwrap();
+        let has = |mark, dscp, kinds| fits(Action { mark, dscp, task: None }, kinds, &config);
+        let bits = Some(0x100_0000);
+        assert!(has(bits, None, 3) && has(None, Some(46), 3) && has(None, None, 0));
+        assert!(!has(bits, Some(46), 3), "one place for both");
+        assert!(!has(bits, None, 2) && !has(Some(1), None, 3) && !has(None, Some(64), 3));
+    }
+
+    #[test]
+    fn a_reload_leaves_the_bits_by_which_programs_mark() {
+        for (kind, is_refused) in [("task", false), ("mark", true)] {
+            let table =
+                format!("{TABLE}servers = {{ \"10.0.0.1:80\" = 1 }}\nactions = [\"{kind}\"]");
+            let now = config(&format!("[io]\nmode = \"mark\"\n{table}")).unwrap();
+            let mut next = now.clone();
+            assert!(check_change(&now, &next).is_ok());
+            next.mark.mask = 0xff;
+            assert_eq!(check_change(&now, &next).is_err(), is_refused, "{kind}");
         }
     }
 

@@ -135,11 +135,6 @@ impl Hot {
         next & next.wrapping_sub(1) == 0 || next.is_multiple_of(32)
     }
 
-    /// Packets came from a direction since the flow's last record.
-    pub fn has_packets_from(&self, direction: usize) -> bool {
-        self.packets[direction & 1] != 0
-    }
-
     /// A packet came in reverse since the flow's last record, however many did.
     #[inline]
     pub fn has_reverse_packets(&self) -> bool {

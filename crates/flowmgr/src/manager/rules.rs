@@ -10,7 +10,7 @@ use crate::config::Effect;
 use crate::entry::STATE_EMITTED;
 use crate::ids::{DepthId, TaskId};
 use crate::part::Part;
-use crate::rules::{Cause, Known, RuleAnswer, RuleQuestion, Waiting};
+use crate::rules::{Cause, FirstPacket, Known, RuleAnswer, RuleQuestion, Waiting};
 use crate::tag::set_dscp;
 use crate::verdict::Verdict;
 use crate::wire::Headers;
@@ -57,12 +57,12 @@ impl<P: Part> Walk<P> {
         staged: (&Staged, Verdict),
         data: &[u8],
     ) -> bool {
-        let in_port = self.series.store.port(index);
+        let first = self.first_packet(index);
         let flows = &mut self.flows;
         let when = (at, packet.time_us);
         let frame = data.get(packet.at..packet.at + packet.captured as usize);
         let frame = (packet.link, frame.unwrap_or_default());
-        self.rules.waits_for_answer(flows, index, in_port, when, staged, frame)
+        self.rules.waits_for_answer(flows, index, first, when, staged, frame)
     }
 
     /// Raises a question about a flow that no packet of this burst raised, if there is a cause.
@@ -70,12 +70,16 @@ impl<P: Part> Walk<P> {
         let Some(cause) = cause else {
             return;
         };
-        let in_port = self.series.store.port(index);
+        let first = self.first_packet(index);
         let last_us = self.flows.entries.hot(index).last_us;
-        let raised = self.rules.raise(&mut self.flows, index, in_port, cause, last_us);
+        let raised = self.rules.raise(&mut self.flows, index, first, cause, last_us);
         if let Some(number) = raised {
             self.complete_question(number);
         }
+    }
+
+    fn first_packet(&self, index: u32) -> FirstPacket {
+        FirstPacket { in_port: self.series.store.port(index), dscp: self.headers.dscp(index) }
     }
 
     /// Adds to the open questions what is known of their flows only now.
@@ -115,14 +119,13 @@ impl<P: Part> Walk<P> {
     /// See [`crate::Manager::rule_question`].
     pub fn rule_question(&self, flow: FlowRef, time_us: i64) -> RuleQuestion {
         let index = flow.index;
-        let in_port = self.series.store.port(index);
         let counts = self.flows.entries.counts(index);
         let (bytes, packets) = self.rules.since_begin(index, &counts);
         RuleQuestion {
             behaviour: self.behaviour(index),
             bytes,
             packets,
-            ..self.rules.question(&self.flows, index, in_port, time_us)
+            ..self.rules.question(&self.flows, index, self.first_packet(index), time_us)
         }
     }
 

@@ -47,6 +47,15 @@ impl<P: Part> Walk<P> {
         services.packets(index, (&hot.key(), from_low), direction, packets, bytes);
     }
 
+    /// The flow's counts restart: what it has had so far counts for its service, if that is known.
+    #[inline(never)]
+    pub fn join_before_report(&mut self, index: u32) {
+        if self.services.as_ref().is_some_and(|it| it.waits(index)) {
+            let nothing = Hop { direction: 0, packets: 0, bytes: 0, frame: None };
+            self.join_service(index, Some(nothing), self.flows.entries.hot(index).last_us);
+        }
+    }
+
     /// Looks for the service of a flow that waits for one, by what is known of the flow now: at the
     /// packet of this time, or at its end.
     #[cold]
@@ -72,9 +81,15 @@ impl<P: Part> Walk<P> {
     }
 
     /// Tells the flow's service that a packet has closed the flow: at once, or where the packet is
-    /// a segment of a merged one, once that was measured.
+    /// a segment of a merged one, once that was measured. While its rule is asked for, a flow that
+    /// waits for its service may still get one: its end counts when it leaves the table.
     #[inline(never)]
     pub fn close_for_service(&mut self, index: u32, headers: &Headers, time_us: i64) {
+        if self.flows.entries.hot(index).policy.is_asked()
+            && self.services.as_ref().is_some_and(|it| it.waits(index))
+        {
+            return;
+        }
         let reason = match headers.tcp_flags & TCP_RST {
             0 => EndReason::Fin,
             _ => EndReason::Rst,

@@ -404,6 +404,7 @@ impl<P: Part> Walk<P> {
             return false;
         }
         let last_us = hot.last_us;
+        self.join_before_report(index);
         let in_effect = self.labels.in_effect(&self.flows, index);
         self.labels.note_in_effect(&mut self.flows, index);
         let report = Report {
@@ -431,10 +432,8 @@ impl<P: Part> Walk<P> {
     /// the first of its direction. The packet that answers is one of a half-open flow.
     #[inline(never)]
     fn note_tos(&mut self, index: u32, packet: &Packet, headers: &Headers, data: &[u8]) {
-        let hot = self.flows.entries.hot(index);
-        let direction = hot.direction(headers.from_low);
-        let ip = data.get(packet.at + headers.ip_at as usize..);
-        if let Some(ip) = ip.filter(|_| !hot.has_packets_from(direction)) {
+        let direction = self.flows.entries.hot(index).direction(headers.from_low);
+        if let Some(ip) = data.get(packet.at + headers.ip_at as usize..) {
             self.headers.note_tos(index, direction, ip);
         }
     }

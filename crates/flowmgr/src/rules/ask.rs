@@ -6,7 +6,7 @@
 
 use cring::TASKS_MAX;
 
-use super::{FirstPacket, InForce, RuleQuestion, Rules, renewed_max};
+use super::{InForce, RuleQuestion, Rules, VLAN_UNKNOWN, renewed_max};
 use crate::action::PolicyStamp;
 use crate::behaviour::Behaviour;
 use crate::config::BURST_MAX;
@@ -58,6 +58,15 @@ impl Asking {
     fn find(&self, index: u32) -> Option<usize> {
         self.questions.iter().rposition(|it| it.flow.index == index)
     }
+}
+
+/// What rules may ask about a flow's first packet beyond its tuple and VLAN.
+#[derive(Clone, Copy)]
+pub(crate) struct FirstPacket {
+    /// [`RuleQuestion::in_port`].
+    pub in_port: u8,
+    /// [`RuleQuestion::dscp`].
+    pub dscp: u8,
 }
 
 /// Why a flow's rule is looked up.
@@ -123,20 +132,17 @@ impl Rules {
         &mut self,
         flows: &mut Flows,
         index: u32,
-        in_port: u8,
+        first: FirstPacket,
         (at, time_us): (usize, i64),
         (staged, verdict): (&Staged, Verdict),
         (link, frame): (u16, &[u8]),
     ) -> bool {
-        if let (Some(rules), Ok(headers)) = (&mut self.in_force, &staged.headers)
-            && rules.first(index).is_none()
+        if let Some(rules) = &mut self.in_force
+            && rules.vlan(index).is_none()
         {
-            let vlan = wire::vlan(link, frame).unwrap_or(0);
-            let ip = frame.get(headers.ip_at as usize..).unwrap_or_default();
-            let dscp = wire::type_of_service(ip).unwrap_or(0) >> 2;
-            rules.set_first(index, FirstPacket { vlan, dscp });
+            rules.set_vlan(index, wire::vlan(link, frame).unwrap_or(0));
         }
-        let Some(question) = self.ask(flows, index, in_port, time_us) else {
+        let Some(question) = self.ask(flows, index, first, time_us) else {
             return false;
         };
         debug_assert!(question < self.asking.questions.len());
@@ -169,7 +175,13 @@ impl Rules {
 
     /// The number of the question about a flow, which is raised unless it is open; `None` if it is
     /// put off.
-    fn ask(&mut self, flows: &mut Flows, index: u32, in_port: u8, time_us: i64) -> Option<usize> {
+    fn ask(
+        &mut self,
+        flows: &mut Flows,
+        index: u32,
+        first: FirstPacket,
+        time_us: i64,
+    ) -> Option<usize> {
         let hot = flows.entries.hot(index);
         if hot.policy.is_asked() {
             return self.asking.find(index);
@@ -183,7 +195,7 @@ impl Rules {
             (_, true) => Cause::News,
             _ => Cause::Renewed,
         };
-        self.raise(flows, index, in_port, cause, time_us)
+        self.raise(flows, index, first, cause, time_us)
     }
 
     /// Raises a question about a flow that has none; `None` if it is put off.
@@ -191,7 +203,7 @@ impl Rules {
         &mut self,
         flows: &mut Flows,
         index: u32,
-        in_port: u8,
+        first: FirstPacket,
         cause: Cause,
         time_us: i64,
     ) -> Option<usize> {
@@ -213,7 +225,7 @@ impl Rules {
         let question = RuleQuestion {
             is_by_same_rules: cause == Cause::News,
             begins: cause == Cause::Begun,
-            ..self.question(flows, index, in_port, time_us)
+            ..self.question(flows, index, first, time_us)
         };
         self.asking.questions.push(question);
         Some(self.asking.questions.len() - 1)
@@ -273,20 +285,25 @@ impl Rules {
     }
 
     /// A question without the values that change until the end of the burst.
-    pub fn question(&self, flows: &Flows, index: u32, in_port: u8, time_us: i64) -> RuleQuestion {
+    pub fn question(
+        &self,
+        flows: &Flows,
+        index: u32,
+        first: FirstPacket,
+        time_us: i64,
+    ) -> RuleQuestion {
         let name = flows.name(index);
         let key = flows.entries.hot(index).key();
-        let first = self.in_force.as_ref().and_then(|rules| rules.first(index));
-        let FirstPacket { vlan, dscp } = first.unwrap_or_default();
+        let vlan = self.in_force.as_ref().and_then(|rules| rules.vlan(index));
         RuleQuestion {
             flow: flows.entries.flow_ref(index),
             flow_id: name.flow_id,
             protocol: name.protocol,
             source: name.source,
             destination: name.destination,
-            in_port,
-            vlan,
-            dscp,
+            in_port: first.in_port,
+            vlan: vlan.unwrap_or(VLAN_UNKNOWN),
+            dscp: first.dscp,
             first_us: name.first_us,
             classes: [None; TASKS_MAX],
             behaviour: Behaviour::None,

@@ -54,20 +54,11 @@ impl RuleMemory {
     }
 }
 
-/// A flow's rule number plus one (24 bits), its numbering (3 bits), five flags, and what its first
-/// packet said (19 bits from bit 32 on).
+/// A flow's rule number plus one (24 bits), its numbering (3 bits), five flags, and the VLAN of its
+/// first packet (13 bits from bit 32 on).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct RuleMark(u64);
-
-/// What rules may ask about a flow's first packet beyond its tuple.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FirstPacket {
-    /// The VLAN of its outermost tag; 0 without one.
-    pub vlan: u16,
-    /// Its code point, as it came.
-    pub dscp: u8,
-}
 
 #[expect(unsafe_code, reason = "promises about types of integers")]
 mod zeroed {
@@ -80,11 +71,10 @@ mod zeroed {
 impl RuleMark {
     const NUMBER_BITS: u32 = 24;
     const NUMBERINGS: u32 = 8;
-    /// The first packet is known: 6 bits of DSCP follow, and 12 bits of VLAN.
-    const FIRST_KNOWN: u64 = 1 << 32;
-    const DSCP_AT: u32 = 33;
-    const VLAN_AT: u32 = 39;
-    const FIRST: u64 = u64::MAX << 32;
+    /// The VLAN is known: its 12 bits follow.
+    const VLAN_KNOWN: u64 = 1 << 32;
+    const VLAN_AT: u32 = 33;
+    const VLAN: u64 = u64::MAX << 32;
     /// A rule asks nothing about the flow, so that it gave no series.
     const UNASKED: u64 = 1 << 31;
     /// The flow has its label from a rule.
@@ -95,7 +85,7 @@ impl RuleMark {
     const REPORTED: u64 = 1 << 28;
     /// A rule, or its name, keeps some tasks from being asked about the flow.
     const PARTLY_ASKED: u64 = 1 << 27;
-    const FLAGS: u64 = RuleMark::FIRST
+    const FLAGS: u64 = RuleMark::VLAN
         | RuleMark::UNASKED
         | RuleMark::LABELLED
         | RuleMark::LABEL_TOLD
@@ -108,25 +98,23 @@ impl RuleMark {
         RuleMark(flags | u64::from(numbering << RuleMark::NUMBER_BITS | number))
     }
 
-    fn with_first(self, first: FirstPacket) -> RuleMark {
-        let (vlan, dscp) = (u64::from(first.vlan & 0xfff), u64::from(first.dscp & 0x3f));
-        let bits = vlan << RuleMark::VLAN_AT | dscp << RuleMark::DSCP_AT;
-        RuleMark(self.0 & !RuleMark::FIRST | RuleMark::FIRST_KNOWN | bits)
+    fn with_vlan(self, vlan: u16) -> RuleMark {
+        let bits = u64::from(vlan & 0xfff) << RuleMark::VLAN_AT;
+        RuleMark(self.0 & !RuleMark::VLAN | RuleMark::VLAN_KNOWN | bits)
     }
 
-    fn first(self) -> Option<FirstPacket> {
-        let known = self.0 & RuleMark::FIRST_KNOWN != 0;
-        known.then_some(FirstPacket {
-            vlan: (self.0 >> RuleMark::VLAN_AT & 0xfff) as u16,
-            dscp: (self.0 >> RuleMark::DSCP_AT & 0x3f) as u8,
-        })
+    fn vlan(self) -> Option<u16> {
+        let is_known = self.0 & RuleMark::VLAN_KNOWN != 0;
+        is_known.then_some((self.0 >> RuleMark::VLAN_AT & 0xfff) as u16)
+    }
+
+    fn is_of(self, numbering: u32) -> bool {
+        self.0 as u32 >> RuleMark::NUMBER_BITS & (RuleMark::NUMBERINGS - 1) == numbering
     }
 
     fn rule(self, numbering: u32) -> Option<u32> {
-        let low = self.0 as u32;
-        let number = low & ((1 << RuleMark::NUMBER_BITS) - 1);
-        let is_current = low >> RuleMark::NUMBER_BITS & (RuleMark::NUMBERINGS - 1) == numbering;
-        number.checked_sub(1).filter(|_| is_current)
+        let number = self.0 as u32 & ((1 << RuleMark::NUMBER_BITS) - 1);
+        number.checked_sub(1).filter(|_| self.is_of(numbering))
     }
 }
 
@@ -244,6 +232,11 @@ impl InForce {
         self.memory.marks[index as usize].rule(self.numbering)
     }
 
+    /// Whether the flow's last answer came since rules were last renumbered.
+    pub fn is_numbered(&self, index: u32) -> bool {
+        self.memory.marks[index as usize].is_of(self.numbering)
+    }
+
     pub fn set_rule(&mut self, index: u32, rule: Option<u32>) {
         let mark = &mut self.memory.marks[index as usize];
         *mark = mark.with_rule(rule, self.numbering);
@@ -275,7 +268,7 @@ impl InForce {
     /// flow that began before the first rules, until its next answer.
     pub fn has_answer(&self, index: u32) -> bool {
         let mark = self.memory.marks[index as usize].0;
-        mark & !(RuleMark::REPORTED | RuleMark::LABEL_TOLD | RuleMark::FIRST) != 0
+        mark & !(RuleMark::REPORTED | RuleMark::LABEL_TOLD | RuleMark::VLAN) != 0
     }
 
     /// The tasks that a rule does not ask about the flow, see [`super::RuleAnswer::unasked`].
@@ -298,14 +291,14 @@ impl InForce {
         self.memory.unasked[index as usize] = unasked;
     }
 
-    /// What the flow's first packet said, if rules were there to ask.
-    pub fn first(&self, index: u32) -> Option<FirstPacket> {
-        self.memory.marks[index as usize].first()
+    /// [`super::RuleQuestion::vlan`], once a packet has raised a question.
+    pub fn vlan(&self, index: u32) -> Option<u16> {
+        self.memory.marks[index as usize].vlan()
     }
 
-    pub fn set_first(&mut self, index: u32, first: FirstPacket) {
+    pub fn set_vlan(&mut self, index: u32, vlan: u16) {
         let mark = &mut self.memory.marks[index as usize];
-        *mark = mark.with_first(first);
+        *mark = mark.with_vlan(vlan);
     }
 
     /// A rule gave the flow's label.
@@ -333,13 +326,12 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_holds_what_the_first_packet_said() {
-        let first = FirstPacket { vlan: 4094, dscp: 63 };
-        let mark = RuleMark(RuleMark::LABELLED).with_first(first).with_rule(Some(5), 7);
-        assert_eq!((mark.first(), mark.rule(7)), (Some(first), Some(5)));
+    fn a_mark_holds_the_vlan_of_the_first_packet() {
+        let mark = RuleMark(RuleMark::LABELLED).with_vlan(4094).with_rule(Some(5), 7);
+        assert_eq!((mark.vlan(), mark.rule(7)), (Some(4094), Some(5)));
         assert!(mark.0 & RuleMark::LABELLED != 0 && mark.0 & RuleMark::UNASKED == 0);
-        let other = mark.with_first(FirstPacket::default());
-        assert_eq!((other.first(), other.rule(7)), (Some(FirstPacket::default()), Some(5)));
-        assert_eq!(RuleMark::default().with_rule(Some(1), 0).first(), None);
+        let other = mark.with_vlan(0);
+        assert_eq!((other.vlan(), other.rule(7)), (Some(0), Some(5)));
+        assert_eq!(RuleMark::default().with_rule(Some(1), 0).vlan(), None);
     }
 }

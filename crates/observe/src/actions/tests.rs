@@ -63,13 +63,17 @@ fn actions_come_with_the_weights() {
     assert_eq!(both.actions.actions(&mut actions), Ok(()));
     assert_eq!(actions, [Action::default(); 4], "not published yet");
     both.publish([1.0, 1.0]);
+    assert_eq!(both.at(SECOND), Ok(()));
+    // The next publication's come with its weights only.
+    both.owner.act(slot(0, 1), Action::default());
+    both.publish([2.0, 1.0]);
     assert_eq!(both.actions.actions(&mut actions), Ok(()));
     assert_eq!(actions, [given[0], Action::default(), Action::default(), given[1]]);
     // A program that knows no actions sees memory as it was.
     let at = super::actions(4);
-    both.owner.memory[at + 4 * 2].store(8, Ordering::Relaxed);
+    both.owner.memory[at].store(8, Ordering::Relaxed);
     both.publish([1.0, 1.0]);
-    both.owner.memory[at + 4 * 2].store(8, Ordering::Relaxed);
+    both.owner.memory[at].store(8, Ordering::Relaxed);
     assert_eq!(both.at(SECOND), Ok(()));
     assert_eq!(both.actions.actions(&mut actions), Err(Refusal::Action));
 }

@@ -22,6 +22,7 @@ use recording::Recorder;
 use crate::rules::{Rules, Traffic};
 use crate::run::kernel_labels::kernel_labels;
 use crate::sinks::{self, Commit, Sinks};
+use crate::weights;
 
 /// A prepared change; parts that stay the same are `None` or empty.
 pub struct Change {
@@ -161,6 +162,7 @@ impl Change {
         next: &Config,
     ) -> Result<Change, Error> {
         let now = &base.now;
+        weights::check_change(now, next)?;
         let mut change = Change {
             prepared,
             kernel: None,

@@ -106,6 +106,78 @@ fn a_service_by_rule_counts_a_flow_from_its_first_packet() {
     }
 }
 
+/// A service by the rule "voice", which has the number 7.
+fn by_rule(config: Config, is_one: bool, has_bounds: bool) -> (Bench, Reader) {
+    let term = RuleTerm { names: vec![name_hash("voice")], is_one };
+    let flows = ServiceFlows { rules: vec![term], ..ServiceFlows::default() };
+    let (mut bench, reader) = observed_in(config, flows, 4);
+    bench.manager.change_rules(&mut RulesChange {
+        has_bounds,
+        is_renumbered: true,
+        named: Arc::new([(7, name_hash("voice"))]),
+        memory: Some(RuleMemory::new(bench.manager.max_flows()).unwrap()),
+        ..RulesChange::default()
+    });
+    (bench, reader)
+}
+
+fn live() -> Config {
+    Config { effect: Effect::Arrival, ..config() }
+}
+
+fn voice(_: &crate::RuleQuestion) -> RuleAnswer {
+    RuleAnswer { rule: Some(7), ..RuleAnswer::default() }
+}
+
+#[test]
+fn a_flow_that_is_closed_while_its_rule_is_asked_for_counts_when_it_leaves() {
+    let (mut bench, reader) = by_rule(live(), true, true);
+    bench.ruled(&[tcp(0, 1, 200, TCP_SYN), tcp(1, 200, 1, TCP_RST)], voice);
+    bench.ruled(&[tcp(2, 2, 200, TCP_SYN)], voice);
+    // The first packet of a direction asks again.
+    bench.ruled(&[tcp(3, 200, 2, TCP_RST)], voice);
+    for second in 20..22 {
+        bench.ruled(&[tcp(second * SECOND_US, 3, 4, TCP_SYN)], voice);
+    }
+    let seen = look(&mut bench, &reader, 30_000);
+    for (name, expected) in [
+        ("flows_begun", 2),
+        ("flows_ended", 2),
+        ("flows_reset", 2),
+        ("packets_in", 2),
+        ("packets_out", 2),
+        ("flows_in_flight", 0),
+    ] {
+        assert_eq!(sum(&reader, &seen, name), expected, "{name}");
+    }
+}
+
+#[test]
+fn what_was_reported_of_a_flow_that_waits_counts_for_its_service() {
+    let mut config = live();
+    config.settings.active_timeout_s = 1;
+    let (mut bench, reader) = by_rule(config, true, false);
+    bench.ruled(&[tcp(0, 1, 200, TCP_SYN)], voice);
+    bench.ruled(&[tcp(3 * SECOND_US, 1, 200, TCP_ACK)], voice);
+    let seen = look(&mut bench, &reader, 4000);
+    assert_eq!(sum(&reader, &seen, "packets_in"), 2);
+    assert_eq!(sum(&reader, &seen, "flows_begun"), 1);
+}
+
+#[test]
+fn a_number_from_before_a_renumbering_is_no_rule() {
+    let (mut bench, reader) = by_rule(live(), false, false);
+    bench.ruled(&[tcp(0, 1, 200, TCP_SYN)], voice);
+    bench.manager.change_rules(&mut RulesChange {
+        is_renumbered: true,
+        named: Arc::new([(8, name_hash("voice"))]),
+        ..RulesChange::default()
+    });
+    bench.manager.drain();
+    let seen = look(&mut bench, &reader, 1);
+    assert_eq!(sum(&reader, &seen, "flows_begun"), 0, "its rule was voice");
+}
+
 /// Walks frames to these MAC addresses, tagged where there is a VLAN.
 fn frames(bench: &mut Bench, frames: &[(u8, Option<u16>, Tcp)]) {
     for &(mac, vlan, tcp) in frames {

@@ -69,3 +69,19 @@ fn every_record_of_a_flow_says_it_and_ipv6_has_it_too() {
     assert!(records.iter().all(|it| it.headers.tos == [0xb8; 2]));
     assert!(records.iter().all(|it| it.headers.tcp_flags == [0; 2]));
 }
+
+/// A report does not make the packet behind it the first.
+#[test]
+fn the_type_of_service_stays_over_reports() {
+    let mut config = config();
+    config.settings.active_timeout_s = 1;
+    let mut bench = Bench::new(config);
+    for (second, tos) in [(0, 0x28), (3, 0x50), (6, 0)] {
+        bench.frames(&[marked(tcp(second * SECOND_US, 1, 2, TCP_SYN), tos)]);
+        bench.answer(CLASS_0);
+        bench.settle();
+    }
+    let records = bench.finish();
+    assert_eq!(records.len(), 3);
+    assert!(records.iter().all(|it| it.headers.tos == [0x28, 0]));
+}

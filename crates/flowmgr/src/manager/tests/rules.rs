@@ -320,6 +320,26 @@ fn a_label_that_comes_between_packets_raises_a_question() {
     assert_eq!(bench.ruled(&[next], |_| unreachable!()), [12]);
 }
 
+/// The first question is raised by a label, without a frame.
+#[test]
+fn a_flow_from_before_the_rules_has_its_dscp_and_no_known_vlan() {
+    let mut bench = Bench::new(live());
+    let mut bytes = tcp(0, 1, 2, TCP_ACK).bytes();
+    bytes[1] = 0x28;
+    bench.frames(&[(0, bytes), (1, tcp(1, 1, 2, TCP_ACK).bytes()), (2, tcp(2, 1, 2, 0).bytes())]);
+    bench.begin_rules(false);
+    bench.ruled(&[tcp(3, 3, 4, TCP_SYN)], |_| RuleAnswer::default());
+    bench.answer(CLASS_0);
+    bench.settle();
+    let questions = bench.manager.rule_questions();
+    let seen: Vec<_> = questions.iter().map(|it| (it.packets, it.vlan, it.dscp)).collect();
+    assert_eq!(seen, [(3, crate::VLAN_UNKNOWN, 10)]);
+    bench.ruled(&[tcp(4, 1, 2, TCP_ACK)], |question| {
+        assert_eq!((question.vlan, question.dscp), (0, 10), "of its frame, and of the first");
+        RuleAnswer::default()
+    });
+}
+
 #[test]
 fn records_of_a_replay_have_one_order_whatever_the_bursts() {
     let mut config = config();
