@@ -377,12 +377,11 @@ fn a_reload_is_undone_where_a_session_does_not_come_back() {
     live.ctl(&["reload", "--confirm-within", "1s"]).expect_code(0);
     let reverted = |live: &Live| live.samples_with("fenxi_config_reloads_total", "reverted")[0];
     live.wait_for("it is undone", |live| reverted(live) == 1.0);
-    assert_eq!(live.said("what was in use before the reload is opened again"), 1);
     let of_first = live.samples_with("fenxi_model_info", "model=\"app-id-k10\"");
     assert_eq!(of_first, [1.0]);
     let [done, refused, reverted] = ["done", "refused", "reverted"]
         .map(|result| live.samples_with("fenxi_model_swaps_total", result)[0]);
-    assert_eq!([done, refused, reverted], [1.0, 1.0, 1.0]);
+    assert_eq!([done, refused, reverted], [1.0, 0.0, 1.0]);
     terminate(live, 0);
 }
 
