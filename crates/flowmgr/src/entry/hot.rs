@@ -135,6 +135,12 @@ impl Hot {
         next & next.wrapping_sub(1) == 0 || next.is_multiple_of(32)
     }
 
+    /// Whether no packet came in the direction of this one since the flow's last record.
+    #[inline]
+    pub fn is_first(&self, from_low: bool) -> bool {
+        self.packets[self.direction(from_low) & 1] == 0
+    }
+
     /// A packet came in reverse since the flow's last record, however many did.
     #[inline]
     pub fn has_reverse_packets(&self) -> bool {

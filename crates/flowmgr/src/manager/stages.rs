@@ -66,14 +66,16 @@ impl Staging {
     }
 
     /// Stage two: prefetches the entry that each packet most likely needs, and what else is kept of
-    /// the flow.
+    /// the flow, by its index and whether the packet has flags of TCP.
     #[inline]
-    pub fn prefetch_entries(&mut self, flows: &Flows, prefetch_more: impl Fn(u32)) {
-        for staged in self.staged.iter_mut().filter(|staged| staged.headers.is_ok()) {
-            if let Some((slot, index)) = flows.table.guess(staged.hash) {
+    pub fn prefetch_entries(&mut self, flows: &Flows, prefetch_more: impl Fn(u32, bool)) {
+        for staged in &mut self.staged {
+            if let Ok(headers) = &staged.headers
+                && let Some((slot, index)) = flows.table.guess(staged.hash)
+            {
                 staged.guess = Some(slot);
                 flows.entries.prefetch(index);
-                prefetch_more(index);
+                prefetch_more(index, headers.tcp_flags != 0);
             }
         }
     }

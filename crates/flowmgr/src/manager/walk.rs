@@ -133,7 +133,11 @@ impl<P: Part> Walk<P> {
         }
         let has_merged = self.staging.parse_and_hash(&mut self.flows, data, packets);
         match (&self.measured, &self.services) {
-            (None, None) => self.staging.prefetch_entries(&self.flows, |_| {}),
+            (None, None) => self.staging.prefetch_entries(&self.flows, |index, is_tcp| {
+                if is_tcp {
+                    self.headers.prefetch(index);
+                }
+            }),
             _ => self.prefetch_observed(),
         }
         // Live, the usual packet is of a flow with a label, and needs only its hot line.
@@ -152,8 +156,9 @@ impl<P: Part> Walk<P> {
     /// nothing is in the way.
     #[inline(never)]
     fn prefetch_observed(&mut self) {
-        let Walk { staging, flows, measured, services, .. } = self;
-        staging.prefetch_entries(flows, |index| {
+        let Walk { staging, flows, headers, measured, services, .. } = self;
+        staging.prefetch_entries(flows, |index, _| {
+            headers.prefetch(index);
             measured.iter().for_each(|it| it.prefetch_hot(index));
             services.prefetch(index);
         });
@@ -289,7 +294,7 @@ impl<P: Part> Walk<P> {
         if self.flows.active.is_on() && self.report_if_due(index, packet.time_us) && is_half_open {
             self.flows.establish_answered(staged.hash, index);
         }
-        if is_half_open {
+        if is_half_open && self.flows.entries.hot(index).is_first(headers.from_low) {
             self.note_tos(index, packet, headers, data);
         }
         let is_emitted = self.flows.entries.hot(index).has(STATE_EMITTED);
@@ -311,7 +316,10 @@ impl<P: Part> Walk<P> {
         if let Some(carry) = carry {
             self.carry(index, direction, carry);
         }
-        self.headers.add_flags(index, direction, headers.tcp_flags);
+        // A third cache line, for packets of TCP only.
+        if headers.tcp_flags != 0 {
+            self.headers.add_flags(index, direction, headers.tcp_flags);
+        }
         self.flows.counters.flow_bytes += u64::from(headers.length);
         if is_half_open && is_answered {
             self.flows.look_at_answer(staged.hash, index, direction, headers);
