@@ -57,6 +57,11 @@ impl HeadersPart {
         HeadersSeen { action, ..self.0[index as usize] }
     }
 
+    /// The port where the flow's first packet was seen.
+    pub fn in_port(&self, index: u32) -> u8 {
+        self.0[index as usize].in_port
+    }
+
     /// Adds the flags of a packet.
     #[inline(always)] // into the walk
     pub fn add_flags(&mut self, index: u32, direction: usize, tcp_flags: u8) {

@@ -111,6 +111,9 @@ pub use target::{Came, Target, TargetOf};
 pub use task_config::{DepthConfig, PortLabel, TaskConfig};
 pub use wire::Gso;
 
+/// A minute, µs. By packet time, rules with hours are looked up again in each.
+pub const MINUTE_US: i64 = 60_000_000;
+
 /// Bytes that a table takes for these tasks, for behaviours, for a memory of this many servers, for
 /// samples and for measured features, if there are any, without the memory for `record_series`.
 pub fn table_bytes(

@@ -35,8 +35,6 @@ const STRIDE_WORDS: usize = 16;
 const FLAGS: usize = 3;
 const FLAG_MIDSTREAM: u16 = 1;
 const FLAG_BOTH_WAYS: u16 = 2;
-/// Above the flags: the port where the flow's first packet was seen.
-const PORT_SHIFT: u32 = 8;
 
 /// A packet as series see it.
 #[derive(Clone, Copy, Debug)]
@@ -161,9 +159,9 @@ impl SeriesStore {
         prefetch(&self.words, index as usize * self.stride);
     }
 
-    /// Begins the series of a new flow, whose first packet was seen at this port.
+    /// Begins the series of a new flow.
     #[inline]
-    pub fn begin(&mut self, index: u32, midstream: bool, port: u8) {
+    pub fn begin(&mut self, index: u32, midstream: bool) {
         let at = index as usize * self.stride;
         let flow = &mut self.words[at..at + self.stride];
         // The first unit's part begins at 0; most stores have no other.
@@ -171,12 +169,7 @@ impl SeriesStore {
         for unit in self.units.iter().skip(1) {
             flow[unit.at..unit.at + HEADER_WORDS].fill(0);
         }
-        flow[FLAGS] = u16::from(port) << PORT_SHIFT | if midstream { FLAG_MIDSTREAM } else { 0 };
-    }
-
-    /// The port where a flow's first packet was seen.
-    pub fn port(&self, index: u32) -> u8 {
-        (self.flow(index)[FLAGS] >> PORT_SHIFT) as u8
+        flow[FLAGS] = if midstream { FLAG_MIDSTREAM } else { 0 };
     }
 
     /// Number of units in use; they are numbered from 0.
@@ -427,7 +420,7 @@ mod tests {
             let tasks = lengths(k);
             let mut store = SeriesStore::new(3, &tasks, true).unwrap();
             for index in 0..3 {
-                store.begin(index, index == 1, 0);
+                store.begin(index, index == 1);
             }
             for packet in 0..k {
                 let done = store.add(1, 0, &element(packet));
@@ -451,13 +444,13 @@ mod tests {
     fn lengths_saturate_and_a_new_flow_starts_empty() {
         let tasks = lengths(2);
         let mut store = SeriesStore::new(1, &tasks, false).unwrap();
-        store.begin(0, false, 0);
+        store.begin(0, false);
         let jumbo = Element { direction: 1, length: 70_000, ..element(0) };
         store.add(0, 0, &jumbo);
         let mut series = Series::default();
         store.read(0, (&tasks[0], 2), UDP, &mut series);
         assert_eq!(series.signed(0), -65_535);
-        store.begin(0, false, 0);
+        store.begin(0, false);
         store.read(0, (&tasks[0], 2), UDP, &mut series);
         assert_eq!((series.k(), series.directions), (0, 0));
         assert!(store.offsets_us(0).is_empty());
@@ -514,7 +507,7 @@ mod tests {
             packets in prop::collection::vec(packet(), 0..80),
         ) {
             let mut store = SeriesStore::new(2, &tasks, false).unwrap();
-            store.begin(1, false, 0);
+            store.begin(1, false);
             for packet in &packets {
                 for unit in 0..store.units() {
                     if store.counts(unit, packet.payload) {

@@ -14,6 +14,7 @@ use std::io;
 
 use cring::{LOCAL, NOTHING_KNOWN, counters};
 
+use crate::MINUTE_US;
 use crate::config::Config;
 use crate::entry::{Counts, Entries};
 use crate::hash::HashKind;
@@ -33,7 +34,6 @@ const NOTHING: [f64; 3] = [5000.0, 12.0, 16.0];
 const LONGEST_GAP_US: i64 = 3_600_000_000;
 /// Durations and volumes beyond saturate, so that their logarithms are exact.
 const NUMBER_MAX: u64 = (1 << 52) - 1;
-const MINUTE_US: u64 = 60_000_000;
 
 counters! {
     /// Sums of the memory.
@@ -220,7 +220,7 @@ impl Memory {
 /// The minute of a time, as cells have it.
 pub fn minute(now_us: i64) -> u16 {
     // Unsigned, because that divides in three instructions; no clock stands before 1970.
-    (now_us.cast_unsigned() / MINUTE_US) as u16
+    (now_us.cast_unsigned() / MINUTE_US.cast_unsigned()) as u16
 }
 
 /// log2(x + 1) with straight lines between the powers of two: the same on all machines. `x` is not

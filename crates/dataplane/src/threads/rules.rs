@@ -13,7 +13,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use cring::Counter as _;
 use cring::counters;
 use flowmgr::record::{FlowName, FlowRecord};
-use flowmgr::{Action, Counts, FlowLook, RuleAnswer, RuleMemory, RuleQuestion, RulesChange};
+use flowmgr::{
+    Action, Counts, FlowLook, MINUTE_US, RuleAnswer, RuleMemory, RuleQuestion, RulesChange,
+};
 use policy::{Ask, Decision, Dscp, Facts, Gates, Mark, Policy, RuleNumber, Tuple};
 
 use crate::Error;
@@ -351,7 +353,7 @@ impl ByMinute {
 
     /// The gates at a time. Without a calendar they stay.
     pub fn at(&mut self, time_us: i64, calendar: Option<&Calendar>) -> &Gates {
-        let minute = time_us.div_euclid(60_000_000);
+        let minute = time_us.div_euclid(MINUTE_US);
         if let Some(calendar) = calendar
             && self.minutes[0].0 != Some(minute)
         {
@@ -591,7 +593,7 @@ mod tests {
         };
         let mut gates = ByMinute { minutes: Default::default() };
         for (minute, expected) in [(7, 1), (8, 2), (7, 2), (8, 2), (8, 2), (9, 3), (8, 3), (7, 4)] {
-            gates.at(minute * 60_000_000, Some(&calendar));
+            gates.at(minute * MINUTE_US, Some(&calendar));
             assert_eq!(asked.load(Ordering::Relaxed), expected, "{minute}");
         }
     }

@@ -15,7 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use accel::{ReadError, read_regular};
-use flowmgr::{ServerCell, ServerCells, minute};
+use flowmgr::{MINUTE_US, ServerCell, ServerCells, minute};
 use sha2::{Digest, Sha256};
 
 use crate::access::folder_of;
@@ -31,7 +31,6 @@ const TAIL: usize = 32;
 const HALF_LIFE_US: i64 = 24 * 3600 * 1_000_000;
 /// Cells that no flow has used for so long are left out.
 const OLDEST_US: i64 = 7 * HALF_LIFE_US;
-const MINUTE_US: i64 = 60_000_000;
 
 /// Why a file is not believed.
 #[derive(Debug, thiserror::Error)]

@@ -49,13 +49,13 @@ fn map(setting: &Setting) -> Result<Option<SetName>, String> {
     setting.get::<String>()?.parse().map(Some)
 }
 
-/// Kinds of actions, as [`Action::kinds`] has them.
-const KINDS: [&str; 3] = ["mark", "dscp", "task"];
-
 fn kinds(setting: &Setting) -> Result<Vec<String>, String> {
-    setting.list(|kind| match KINDS.contains(&kind) {
+    setting.list(|kind| match Action::KINDS.contains(&kind) {
         true => Ok(kind.to_owned()),
-        false => Err(format!("found {kind}, expected mark, dscp or task{}", suggest(kind, KINDS))),
+        false => Err(format!(
+            "found {kind}, expected mark, dscp or task{}",
+            suggest(kind, Action::KINDS)
+        )),
     })
 }
 
@@ -136,7 +136,7 @@ fn check(settings: &Settings, problems: &mut Vec<String>) {
 impl Weights {
     /// The kinds of actions that programs may give, as [`Action::kinds`] has them.
     pub fn kinds(&self) -> u8 {
-        let bits = KINDS.iter().enumerate().map(|(bit, kind)| {
+        let bits = Action::KINDS.iter().enumerate().map(|(bit, kind)| {
             match self.actions.iter().any(|it| it == kind) {
                 true => 1 << bit,
                 false => 0,

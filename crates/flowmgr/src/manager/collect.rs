@@ -160,7 +160,7 @@ impl<P: Part> Walk<P> {
             protocol: key.protocol(),
             source,
             destination,
-            in_port: self.series.store.port(index),
+            in_port: self.headers.in_port(index),
             sample: self.flows.sample_of(&key),
             is_midstream: self.series.store.is_midstream(index),
             has_rules: self.rules.is_on(),

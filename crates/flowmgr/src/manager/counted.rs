@@ -15,7 +15,7 @@ impl<P: Part> Walk<P> {
             return false;
         };
         let index = self.flows.table.occupant(place).index;
-        if self.port != 0 && self.series.store.port(index) != self.port {
+        if self.port != 0 && self.headers.in_port(index) != self.port {
             return true;
         }
         let Some(so_far) = &mut self.counted else {

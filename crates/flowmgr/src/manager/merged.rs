@@ -63,7 +63,7 @@ impl<P: Part> Walk<P> {
             return false;
         };
         let index = self.flows.table.occupant(place).index;
-        if self.series.store.port(index) == self.port || self.flows.end_if_over(place, headers) {
+        if self.headers.in_port(index) == self.port || self.flows.end_if_over(place, headers) {
             return false;
         }
         if self.flows.entries.hot(index).direction(headers.from_low) == 0 {

@@ -79,7 +79,7 @@ impl<P: Part> Walk<P> {
     }
 
     fn first_packet(&self, index: u32) -> FirstPacket {
-        FirstPacket { in_port: self.series.store.port(index), dscp: self.headers.dscp(index) }
+        FirstPacket { in_port: self.headers.in_port(index), dscp: self.headers.dscp(index) }
     }
 
     /// Adds to the open questions what is known of their flows only now.

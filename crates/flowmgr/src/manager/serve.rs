@@ -61,7 +61,7 @@ impl<P: Part> Walk<P> {
     #[cold]
     #[inline(never)]
     fn join_service(&mut self, index: u32, packet: Option<Hop>, time_us: i64) {
-        let Walk { flows, labels, rules, series, services, .. } = self;
+        let Walk { flows, labels, rules, series, headers, services, .. } = self;
         let Some(services) = services else { return };
         let mut classes = [None; TASKS_MAX];
         for task in labels.tasks.ids().filter(|it| services.label_tasks() >> it.0 & 1 != 0) {
@@ -72,7 +72,7 @@ impl<P: Part> Walk<P> {
             key: hot.key(),
             is_low_forward: hot.is_low_forward(),
             is_midstream: series.store.is_midstream(index),
-            in_port: series.store.port(index),
+            in_port: headers.in_port(index),
             rule: rules.name_of_rule(flows, index),
             classes,
             packet,

@@ -6,6 +6,8 @@ use std::num::NonZeroU32;
 use super::Packet;
 use crate::config::BURST_MAX;
 use crate::flows::Flows;
+use crate::headers::HeadersPart;
+use crate::part::Part as _;
 use crate::prefetch::prefetch;
 use crate::verdict::Verdict;
 use crate::wire::{self, Headers};
@@ -66,16 +68,24 @@ impl Staging {
     }
 
     /// Stage two: prefetches the entry that each packet most likely needs, and what else is kept of
-    /// the flow, by its index and whether the packet has flags of TCP.
+    /// the flow.
     #[inline]
-    pub fn prefetch_entries(&mut self, flows: &Flows, prefetch_more: impl Fn(u32, bool)) {
+    pub fn prefetch_entries(
+        &mut self,
+        flows: &Flows,
+        seen: &HeadersPart,
+        prefetch_more: impl Fn(u32),
+    ) {
         for staged in &mut self.staged {
             if let Ok(headers) = &staged.headers
                 && let Some((slot, index)) = flows.table.guess(staged.hash)
             {
                 staged.guess = Some(slot);
                 flows.entries.prefetch(index);
-                prefetch_more(index, headers.tcp_flags != 0);
+                if headers.tcp_flags != 0 {
+                    seen.prefetch(index);
+                }
+                prefetch_more(index);
             }
         }
     }

@@ -133,11 +133,7 @@ impl<P: Part> Walk<P> {
         }
         let has_merged = self.staging.parse_and_hash(&mut self.flows, data, packets);
         match (&self.measured, &self.services) {
-            (None, None) => self.staging.prefetch_entries(&self.flows, |index, is_tcp| {
-                if is_tcp {
-                    self.headers.prefetch(index);
-                }
-            }),
+            (None, None) => self.staging.prefetch_entries(&self.flows, &self.headers, |_| {}),
             _ => self.prefetch_observed(),
         }
         // Live, the usual packet is of a flow with a label, and needs only its hot line.
@@ -157,8 +153,7 @@ impl<P: Part> Walk<P> {
     #[inline(never)]
     fn prefetch_observed(&mut self) {
         let Walk { staging, flows, headers, measured, services, .. } = self;
-        staging.prefetch_entries(flows, |index, _| {
-            headers.prefetch(index);
+        staging.prefetch_entries(flows, headers, |index| {
             measured.iter().for_each(|it| it.prefetch_hot(index));
             services.prefetch(index);
         });

@@ -15,9 +15,7 @@ use crate::entry::{Hot, STATE_EMITTED, STATE_WITHHELD};
 use crate::flows::Flows;
 use crate::manager::Staged;
 use crate::verdict::Verdict;
-use crate::wire;
-
-const MINUTE_US: i64 = 60_000_000;
+use crate::{MINUTE_US, wire};
 
 /// Questions of a burst, and the packets that wait for the answers.
 #[derive(Default)]

@@ -37,7 +37,7 @@ pub(crate) struct SeriesPart {
 
 impl Part for SeriesPart {
     fn begin(&mut self, index: u32, first: &First<'_>) {
-        self.store.begin(index, first.midstream, first.in_port);
+        self.store.begin(index, first.midstream);
     }
 
     fn report(&mut self, index: u32, counts: &Counts) {

@@ -129,7 +129,7 @@ fn a_flood_of_servers_leaves_the_busiest() {
 #[test]
 fn the_least_worth_makes_room_and_worth_fades() {
     let memory = &mut memory(8);
-    let hour_us = 60 * MINUTE_US as i64;
+    let hour_us = 60 * MINUTE_US;
     let cell = |memory: &mut Memory, hash: u64, volume: i64, at_us: i64| {
         let found = memory.table.find_or_add(hash, minute(at_us), Some(volume));
         let is_there = found.is_some();

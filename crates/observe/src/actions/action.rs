@@ -16,6 +16,9 @@ const DSCP: u64 = 2;
 const TASK: u64 = 4;
 
 impl Action {
+    /// The names of the kinds, by their bits in [`Action::kinds`].
+    pub const KINDS: [&str; 3] = ["mark", "dscp", "task"];
+
     /// The kinds that it has, of which memory says in its word 6 which may be given: bit 0 a mark,
     /// bit 1 a DSCP, bit 2 a task.
     pub fn kinds(self) -> u8 {
