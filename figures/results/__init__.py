@@ -32,6 +32,9 @@ def parse(arguments):
     parser.add_argument(
         "--balance", type=Path, metavar="FILE", help="balance.csv of examples/services/run balance"
     )
+    parser.add_argument(
+        "--library", type=Path, metavar="FILE", help="ONNX Runtime with CUDA: a card in Fig. 1a"
+    )
     return parser.parse_args(arguments)
 
 

@@ -5,7 +5,7 @@ import tempfile
 from datetime import datetime
 from pathlib import Path
 
-from ..report import Skip
+from ..report import ROOT, Skip, output_of
 from .run import Figure, Outcome, values
 
 LINK_BYTES_PER_S = 100e9 / 8
@@ -50,12 +50,41 @@ def engine(run):
     return {name: [(x, 1e9 / ns) for x, ns in points] for name, points in rates.items()}
 
 
+def card(run):
+    """Rows/s of a graphics card with --library, by batch, under the card's name; else nothing."""
+    if not run.args.library:
+        return {}
+    name = output_of("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").strip()
+    options = ["--json", "--device", "cuda", "--sizes", "1,8,32,256,1024,4096"]
+    # cuDNN plans convolutions again whenever a session's batch size changes.
+    options += ["--set", "accel.fixed_sizes=true", "--set"]
+    model = ["--model", ROOT / "models" / MODEL]
+    shown = f"fenxi profile --model models/{MODEL} {' '.join(options)} accel.library=LIBRARY"
+    library = f"accel.library={run.args.library.resolve()}"
+    text = run.output("fenxi", "profile", *model, *options, library, shown=shown)
+    points = json.loads(text)["points"]
+    return {name: [(it["rows"], it["rows"] / it["median_us"] * 1e6) for it in points]}
+
+
+def ahead(card, engine):
+    """From which batch on a card is ahead of a core whose largest batch gives its best rate."""
+    best = engine[-1][1]
+    sizes = [x for x, rate in card if rate > best]
+    if not sizes:
+        return "is behind the engine on one core at every batch"
+    return f"is ahead of the engine on one core at batches of {min(sizes)}"
+
+
 def fig1a(run):
     rates = engine(run)
+    own = next(points for line, points in rates.items() if line.startswith("engine"))
+    of_card = card(run)
+    rates.update(of_card)
     rows = [[line, x, rate / 1e3] for line, points in rates.items() for x, rate in points]
     growth = {line: points[-1][1] / points[0][1] for line, points in rates.items()}
     told = ", ".join(f"{line} {times:.1f}" for line, times in growth.items())
     why = f"The largest batch against one series at once, times as fast: {told}."
+    why += "".join(f" The {line} {ahead(points, own)}." for line, points in of_card.items())
     thousands = {line: [(x, rate / 1e3) for x, rate in it] for line, it in rates.items()}
     return Outcome(
         ["device", "batch", "thousand series/s"],
