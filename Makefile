@@ -180,7 +180,7 @@ fuzz: ## fuzz the parser for FUZZ_SECONDS (600); needs nightly and cargo-fuzz
 	cargo +nightly fuzz run parse -- -max_total_time=$${FUZZ_SECONDS:-600}
 
 .PHONY: bench-peers
-bench-peers: build ## compare with hashbrown, rte_hash, ndpiReader and nfstream, see docs/peers.md
+bench-peers: build ## compare with hashbrown, rte_hash, ndpiReader, Triton and others, see docs/peers.md
 	python3 -m figures peers
 
 FIGURES := target/figures-venv

@@ -199,6 +199,19 @@ fn latency_holds_the_99th_percentile_against_a_bar() {
 }
 
 #[test]
+fn latency_finds_the_most_series_within_a_goal_of_a_model_with_context() {
+    let model = common::root().join("models/protocol");
+    let options = ["--goal-ms", "1000", "--rate", "1000000", "--model", model.to_str().unwrap()];
+    let (results, _) = bench("latency", &[&AT_ONCE[..], &options].concat());
+    for device in ["native", "cpu"] {
+        let names = ["most", "CPU of the worker", "CPU of the sender"];
+        let names = names.map(|of| format!("protocol, {device}, p99 within 1000 ms: {of}"));
+        let [most, worker, sender] = values(&results, names.each_ref().map(String::as_str));
+        assert_eq!([worker > 0.0, sender > 0.0], [most > 0.0; 2], "{names:?}");
+    }
+}
+
+#[test]
 fn tasks_keep_goals_with_less_load() {
     // Five control periods after as many; time is virtual, so bars hold on every machine or on
     // none.
@@ -307,6 +320,7 @@ fn tables_for_people_and_wrong_usage() {
         (&["bench", "walk", "--seconds", "many"], "expected seconds"),
         (&["bench", "scale", "--flows", "0"], "--flows"),
         (&["bench", "latency", "--rate", "0"], "--rate"),
+        (&["bench", "latency", "--goal-ms", "0"], "expected ms"),
         (&["bench", "policy", "--sizes", "0"], "--sizes"),
         (&["bench", "tasks", "--graph", "ring"], "no such graph"),
     ] {

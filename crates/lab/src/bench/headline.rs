@@ -112,7 +112,7 @@ fn turn(
     let (pages, before) = (rig.pages(), rig.manager.counters().clone());
     let (flow_manager, series, labels) = rig.into_parts();
     let inlet = RingInput { series, labels };
-    let analytics = manager(GOAL, K, inlet, vec![profiled(bundle, CAP)?])?;
+    let analytics = manager(GOAL, K, Vec::new(), inlet, vec![profiled(bundle, CAP)?])?;
     let run = live::run_of_one();
     let counted = Arc::new(AtomicU64::new(0));
     let worker = worker(flow_manager, link, &counted, &run);

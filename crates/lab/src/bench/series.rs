@@ -7,6 +7,7 @@
 mod golden;
 mod latency;
 pub mod live;
+mod most;
 mod throughput;
 
 use std::path::{Path, PathBuf};
@@ -17,7 +18,8 @@ use analytics::{Accelerator, CacheConfig, Manager, Policy, RingInput, Task};
 
 use crate::cli::BenchArgs;
 use config::Config;
-use dataplane::bundle::{find_bundle, find_shipped, open_bundle};
+use cring::Context;
+use dataplane::bundle::{find_bundle, find_shipped, local_context, open_bundle};
 use dataplane::session::cpu_device;
 use fenxi::exit::Failure;
 
@@ -50,10 +52,15 @@ fn bundles(args: &BenchArgs) -> Result<Vec<Bundle>, Failure> {
     dirs.iter().map(|dir| open(&config, dir)).collect()
 }
 
-/// The first of [`bundles`].
+/// The bundle that `--model` names, or else the first of [`MODELS`]. It may have a context that a
+/// series carries.
 fn bundle(args: &BenchArgs) -> Result<Bundle, Failure> {
     let dir = args.models.first().cloned().map_or_else(first_model, Ok)?;
-    open(&Config::load(None, &[])?, &dir)
+    let bundle = open_bundle(&Config::load(None, &[])?, &dir)?;
+    if bundle.shape().channels > 1 || local_context(&bundle).is_some() {
+        return Err(unfit(&dir, "the memory of servers"));
+    }
+    Ok(bundle)
 }
 
 /// The int8 model, or the one that `--model` names.
@@ -84,13 +91,17 @@ fn open(config: &Config, dir: &Path) -> Result<Bundle, Failure> {
     let bundle = open_bundle(config, dir)?;
     let shape = bundle.shape();
     if shape.context > 0 || shape.channels > 1 {
-        return Err(Failure::usage(format!(
-            "{}: this bench makes up series of lengths, without context or other features; \"fenxi \
-             profile\" measures this model",
-            dir.display()
-        )));
+        return Err(unfit(dir, "context"));
     }
     Ok(bundle)
+}
+
+fn unfit(dir: &Path, without: &str) -> Failure {
+    Failure::usage(format!(
+        "{}: this bench makes up series of lengths, without {without} or other features; \"fenxi \
+         profile\" measures this model",
+        dir.display()
+    ))
 }
 
 /// The device `cpu` with a bundle, for batches of any size up to `cap`.
@@ -113,12 +124,13 @@ pub fn profiled(bundle: &Bundle, cap: usize) -> Result<Accelerator, Failure> {
 pub fn manager(
     policy: Policy,
     k: usize,
+    context: Vec<Context>,
     inlet: RingInput,
     accelerators: Vec<Accelerator>,
 ) -> Result<Manager, Failure> {
     let cache = CacheConfig { prefix: 0, entries: 0, audit: 0.0 };
     let config = analytics::Config {
-        context: Vec::new(),
+        context,
         k,
         features: vec![cring::Feature::SignedLength],
         policy,

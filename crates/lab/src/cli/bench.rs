@@ -43,6 +43,9 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 50_000,
         value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub rate: u32,
+    /// latency: find the most series per second with a p99 of at most MS, beginning at --rate
+    #[arg(long, value_name = "MS", value_parser = goal_ms)]
+    pub goal_ms: Option<f64>,
     /// tasks: these graphs only, such as "chain of 2"
     #[arg(long = "graph", value_name = "NAME,...", value_delimiter = ',')]
     pub graphs: Vec<String>,
@@ -89,6 +92,12 @@ pub enum BenchName {
     PolicyWalk,
     /// The packet path while rules are added
     PolicyAdding,
+}
+
+fn goal_ms(text: &str) -> Result<f64, String> {
+    let ms = text.parse::<f64>().ok();
+    ms.filter(|ms| (0.1..=1000.0).contains(ms))
+        .ok_or_else(|| "expected ms from 0.1 to 1000".to_owned())
 }
 
 fn entries(text: &str) -> Result<usize, String> {

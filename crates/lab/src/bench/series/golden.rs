@@ -1,14 +1,27 @@
 //! The golden inputs of a bundle as series.
 
 use accel::Bundle;
-use cring::{Feature, Series};
-use dataplane::bundle::features;
+use cring::{Context, Feature, Series};
+use dataplane::bundle::{context, features};
 
-/// The bundle's golden inputs as series: input that the model was trained for.
+/// The bundle's golden inputs as series, with the context that a series carries: input that the
+/// model was trained for.
 pub fn golden_series(bundle: &Bundle) -> Vec<Series> {
-    let inputs = &bundle.golden().inputs;
-    let features = features(bundle);
-    inputs.iter().map(|row| series_of(row, &features)).collect()
+    let golden = bundle.golden();
+    let (features, context) = (features(bundle), context(bundle));
+    let rows = golden.inputs.iter().zip(&golden.contexts);
+    let series = rows.map(|(row, numbers)| {
+        let mut series = series_of(row, &features);
+        for (which, &number) in context.iter().zip(numbers) {
+            match which {
+                Context::Protocol => series.protocol = number as u8,
+                Context::ServerPort => series.server_port = number as u16,
+                _ => {}
+            }
+        }
+        series
+    });
+    series.collect()
 }
 
 /// One row of a model's input, a channel for each feature, as the flow manager would have sent it.

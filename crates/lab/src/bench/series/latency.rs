@@ -1,7 +1,8 @@
 //! Time to label under Poisson arrivals.
 //!
 //! One thread does the whole series' walk, with device `cpu`. Runs of a few seconds are repeated
-//! and interleaved; for each quantile the median over the runs is shown.
+//! and interleaved; for each quantile the median over the runs is shown. With `--goal-ms`, the
+//! bench is [`most`] instead.
 
 use std::time::Duration;
 
@@ -10,10 +11,11 @@ use analytics::{Counters, Policy};
 use flowmgr::Pages;
 
 use super::golden::golden_series;
-use super::{CARRY_OVER, SLOTS, bundle, live, manager, profiled};
+use super::{CARRY_OVER, SLOTS, bundle, live, manager, most, profiled};
 use crate::bench::report::{Figure, Report};
 use crate::bench::rounds::try_interleave;
 use crate::cli::BenchArgs;
+use dataplane::bundle::context;
 use fenxi::exit::Failure;
 use fenxi::machine::Machine;
 use fenxi_benches::series::Feed;
@@ -38,6 +40,9 @@ struct Case<'a> {
 
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let bundle = bundle(args)?;
+    if let Some(goal_ms) = args.goal_ms {
+        return most::run(args, &bundle, goal_ms);
+    }
     let mut cases = cases(&bundle);
     let seconds = (args.seconds / (4 * cases.len()) as f64).clamp(RUN_S.0, RUN_S.1);
     try_interleave(args.seconds, cases.len(), |case| {
@@ -84,10 +89,11 @@ impl Case<'_> {
     fn run(&mut self, rate: f64, seconds: f64) -> Result<(), Failure> {
         let (feed, inlet) = Feed::new(golden_series(self.bundle), SLOTS);
         let accelerator = profiled(self.bundle, self.cap)?;
-        let manager = manager(self.policy, self.bundle.k(), inlet, vec![accelerator])?;
-        let (counters, shed) = live::run(feed, rate, seconds, manager);
-        self.unlabelled += counters.series - counters.inferred + counters.post_mortem + shed;
-        self.runs.push(counters);
+        let (k, context) = (self.bundle.k(), context(self.bundle));
+        let manager = manager(self.policy, k, context, inlet, vec![accelerator])?;
+        let ran = live::run(feed, rate, seconds, manager);
+        self.unlabelled += ran.unlabelled();
+        self.runs.push(ran.counters);
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::thread::set_current_timer_slack;
 
-use crate::bench::threads::joined;
+use crate::bench::threads::{joined, thread_s};
 use crate::rng::Rng;
 use analytics::{Counters, Manager};
 use dataplane::analytics_worker::{AnalyticsWorker, Hooks};
@@ -22,12 +22,32 @@ const SLEEP: Duration = Duration::from_micros(20);
 /// How much later than asked the system may wake the feeder, ns.
 const TIMER_SLACK_NS: NonZeroU64 = NonZeroU64::new(1_000).unwrap();
 
+/// What a run came to.
+pub struct Ran {
+    /// What the manager's task counted.
+    pub counters: Counters,
+    /// Series that found the ring full.
+    pub shed: u64,
+    /// CPU time of the worker, s.
+    pub worker_s: f64,
+    /// CPU time of the feeder, s.
+    pub feeder_s: f64,
+}
+
+impl Ran {
+    /// Series that got no label.
+    pub fn unlabelled(&self) -> u64 {
+        let counters = &self.counters;
+        counters.series - counters.inferred + counters.post_mortem + self.shed
+    }
+}
+
 /// Feeds a Poisson process for `seconds`, then closes the ring; meanwhile the worker of a live run
-/// drives the manager. Returns the counters of its task, and how many series found the ring full.
+/// drives the manager.
 ///
 /// A series is emitted when it is really pushed, be that late: a time to label is the manager's
 /// own.
-pub fn run(mut feed: Feed, rate_per_s: f64, seconds: f64, manager: Manager) -> (Counters, u64) {
+pub fn run(mut feed: Feed, rate_per_s: f64, seconds: f64, manager: Manager) -> Ran {
     let ready = &Barrier::new(2);
     let run = run_of_one();
     let clock = run.clone();
@@ -39,14 +59,15 @@ pub fn run(mut feed: Feed, rate_per_s: f64, seconds: f64, manager: Manager) -> (
             // Closes the ring. A worker that is parked would notice only when its time is over.
             drop(feed);
             clock.waker.wake();
-            shed
+            (shed, thread_s())
         });
         let worker = scope.spawn(move || {
             ready.wait();
-            work(manager, run)
+            (work(manager, run), thread_s())
         });
-        let shed = joined(feeder);
-        (joined(worker), shed)
+        let (shed, feeder_s) = joined(feeder);
+        let (counters, worker_s) = joined(worker);
+        Ran { counters, shed, worker_s, feeder_s }
     })
 }
 

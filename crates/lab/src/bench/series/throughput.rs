@@ -86,10 +86,11 @@ impl Contest {
     fn new(bundle: &Bundle, cap: usize) -> Result<Contest, Failure> {
         let (feed, inlet) = Feed::new(golden_series(bundle), SLOTS);
         let inputs = bundle.golden().inputs.iter().cycle();
+        let accelerators = vec![cpu(bundle, cap)?.into()];
         Ok(Contest {
             cap,
             feed,
-            manager: manager(CARRY_OVER, bundle.k(), inlet, vec![cpu(bundle, cap)?.into()])?,
+            manager: manager(CARRY_OVER, bundle.k(), Vec::new(), inlet, accelerators)?,
             started: Instant::now(),
             bare: cpu(bundle, cap)?,
             rows: inputs.take(SLOTS).flatten().copied().collect(),

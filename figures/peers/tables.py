@@ -1,10 +1,4 @@
-"""Compares fenxi with what one would use instead, in one run, the sides taking turns.
-
-table: our flow table and hashbrown.  rte_hash: our flow table and DPDK's.  programs: `fenxi
-replay`, with the model in fp32 and in int8, and ndpiReader, nfstream, tcpdump on a load capture.
-docs/peers.md says what is compared with what. Peers that are not installed are skipped by name.
-Needs Linux, cargo, and `make build` for the programs.
-"""
+"""Our flow table beside hashbrown's maps and DPDK's rte_hash."""
 
 import contextlib
 import json
@@ -13,15 +7,10 @@ import re
 import shutil
 import statistics
 import subprocess
-import sys
-import time
 from pathlib import Path
 
-from .report import ROOT, TARGET, Failure, Parser, Report, Skip, field, output_of, ratio, say
-
-PEERS = ROOT / "benches" / "peers"
-VENV = TARGET / "peers-venv"
-MAKE_MIX = ROOT.parent / "shared" / "data" / "mix" / "make_mix.py"
+from ..report import ROOT, TARGET, Failure, Skip, field, output_of, ratio, say
+from .environment import PEERS
 
 SEED = 1
 LOOK_UPS = 1 << 22
@@ -38,13 +27,10 @@ TABLES = [
 ]
 RTE_HASH = [("rte_hash", 32), ("rte_hash-padded", 32)]
 # How many times slower than ours, at least.
-BARS = {"ahash": 2.5, "rte_hash": 2.8, "ndpiReader": 12, "nfstream": 55, "tcpdump": 0.9}
+BARS = {"ahash": 2.5, "rte_hash": 2.8}
 # Below this share of a side's memory on huge pages the bars of the tables are not judged.
 HUGE_SHARE = 0.8
 HUGE_MALLOC = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-
-
-# The tables.
 
 
 class Worker:
@@ -234,176 +220,3 @@ def bench_rte_hash(report, arguments):
         ]
         taken = take_turns(sides, arguments.rounds)
         report_tables(report, "rte_hash", taken, [ours, theirs])
-
-
-# The programs.
-
-
-def capture_of(path):
-    if path is not None:
-        if not path.is_file():
-            raise Failure(f"{path}: no such file")
-        return path
-    path = TARGET / "peers-load.pcap"
-    if not path.exists():
-        if not MAKE_MIX.exists():
-            raise Skip("no load capture; --capture takes any")
-        say("making the load capture")
-        scratch = path.with_suffix(".part")
-        output_of(sys.executable, MAKE_MIX, scratch)
-        scratch.replace(path)
-    return path
-
-
-def fenxi():
-    program = TARGET / "release" / "fenxi"
-    if not program.exists():
-        raise Failure(f"{program} is not there: make build")
-    return program, output_of(program, "--version").split()[-1]
-
-
-def installed(program, package):
-    if not shutil.which(program):
-        raise Skip(f"not installed (Debian: {package})")
-    usage = subprocess.run(
-        [program, "-h"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ).stdout
-    return program, re.search(r"[\d.]+", usage).group()
-
-
-def nfstream():
-    pinned = PEERS / "nfstream.txt"
-    stamp = VENV / pinned.name
-    if not stamp.exists() or stamp.read_text() != pinned.read_text():
-        say("installing nfstream")
-        try:
-            output_of(sys.executable, "-m", "venv", "--clear", VENV)
-            output_of(
-                VENV / "bin" / "pip",
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-                "--no-deps",
-                "-r",
-                pinned,
-            )
-        except Failure as failure:
-            raise Skip(failure) from None
-        shutil.copy(pinned, stamp)
-    return VENV / "bin" / "python", re.search(
-        r"^nfstream==(.*)$", pinned.read_text(), re.MULTILINE
-    ).group(1)
-
-
-def replay(capture, *more):
-    return ["replay", capture, "--speed", "max", "--json", *more]
-
-
-# Name: what finds the program and its version, and what its arguments are. Ours are the first.
-# The first runs the shipped model, which answers each flow up to five times; the others one that
-# answers once, after ten packets.
-OURS = ["fenxi", "fenxi k10", "fenxi k10 int8"]
-PROGRAMS = {
-    "fenxi": (fenxi, replay),
-    "fenxi k10": (
-        fenxi,
-        lambda capture: replay(capture, "--model", ROOT / "models" / "app-id-k10"),
-    ),
-    "fenxi k10 int8": (
-        fenxi,
-        lambda capture: replay(capture, "--model", ROOT / "models" / "app-id-k10-int8"),
-    ),
-    "ndpiReader": (lambda: installed("ndpiReader", "libndpi-bin"), lambda capture: ["-i", capture]),
-    "nfstream": (nfstream, lambda capture: [PEERS / "nfstream_flows.py", capture]),
-    "tcpdump": (
-        lambda: installed("tcpdump", "tcpdump"),
-        lambda capture: ["-r", capture, "-w", "/dev/null"],
-    ),
-}
-
-
-def timed(name, command):
-    """Wall seconds, and CPU seconds of the process and the children it waited for."""
-    begin = time.monotonic()
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        _, status, usage = os.wait4(process.pid, 0)
-    except BaseException:
-        process.kill()
-        raise
-    wall = time.monotonic() - begin
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != 0:
-        raise Failure(f"{name} ended with code {process.returncode}: {' '.join(map(str, command))}")
-    return wall, usage.ru_utime + usage.ru_stime
-
-
-def bench_programs(report, arguments):
-    capture = capture_of(arguments.capture)
-    commands = {}
-    for name, (find, arguments_of) in PROGRAMS.items():
-        try:
-            program, report.versions[name] = find()
-            commands[name] = [program, *arguments_of(capture)]
-        except Skip as skip:
-            report.skip(name, skip)
-    packets = json.loads(output_of(*commands["fenxi"]))[
-        "packets"
-    ]  # and the capture is in the page cache
-    report.add("programs: capture", packets, "packets")
-    taken = {name: [] for name in commands}
-    for number in range(1, arguments.rounds + 1):
-        for name, command in commands.items():
-            say(f"round {number} of {arguments.rounds}: {name}")
-            taken[name].append(timed(name, command))
-    for name, rounds in taken.items():
-        report.add(f"programs: {name}, wall", statistics.median(wall for wall, _ in rounds), "s")
-        cpu = statistics.median(cpu for _, cpu in rounds)
-        report.add(f"programs: {name}, CPU", cpu, "s")
-        report.add(f"programs: {name}", packets / cpu / 1e6, "M packets/CPU-s")
-    for name, rounds in taken.items():
-        for our in (
-            OURS[: OURS.index(name)] if name in OURS else OURS
-        ):  # ours once, with those before
-            times = ratio(*([cpu for _, cpu in side] for side in (rounds, taken[our])))
-            bar = BARS.get(name) if our == "fenxi" else None
-            report.add(f"programs: {name} by {our}, CPU", times, "times", bar)
-
-
-SECTIONS = {"table": bench_table, "rte_hash": bench_rte_hash, "programs": bench_programs}
-
-
-def parse(arguments):
-    parser = Parser(prog="figures peers", description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=SECTIONS, help="one section")
-    parser.add_argument("--capture", type=Path, metavar="FILE", help="Ethernet, for the programs")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="5")
-    parser.add_argument(
-        "--entries", type=int, default=1 << 22, metavar="N", help="of a table: 2^22"
-    )
-    parser.add_argument("--flows", type=int, metavar="N", help="in it: half of the entries")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    arguments = parser.parse_args(arguments)
-    if arguments.flows is None:
-        arguments.flows = arguments.entries // 2
-    if arguments.rounds < 1 or not 0 < arguments.flows <= arguments.entries:
-        parser.error("--rounds takes 1 or more, --flows 1 to the entries")
-    if arguments.entries < 64 or arguments.entries & arguments.entries - 1:
-        parser.error("--entries takes a power of two from 64")
-    sizes = (arguments.entries, arguments.flows, LOOK_UPS, SEED)
-    arguments.sizes = [str(number) for number in sizes]
-    return arguments
-
-
-def main(arguments):
-    arguments = parse(arguments)
-    report = Report("peers")
-    for name, bench in SECTIONS.items():
-        if arguments.only in (None, name):
-            try:
-                bench(report, arguments)
-            except Skip as skip:
-                report.skip(name, skip)
-    print(report.as_json()) if arguments.json else report.print()
