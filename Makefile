@@ -183,6 +183,11 @@ fuzz: ## fuzz the parser for FUZZ_SECONDS (600); needs nightly and cargo-fuzz
 bench-peers: build ## compare with hashbrown, rte_hash, ndpiReader, Triton and others, see docs/peers.md
 	python3 -m figures peers
 
+.PHONY: headline
+headline: build ## links that a core carries, and ratios to what the machine can do, into docs/results; HEADLINE_FLAGS=--quick: in 5 minutes
+	cargo build --release --locked -p packetio --examples
+	python3 -m figures headline $(HEADLINE_FLAGS)
+
 FIGURES := target/figures-venv
 
 $(FIGURES): figures/requirements.txt

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 EX_USAGE = 64
+EX_UNAVAILABLE = 69
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 
@@ -38,13 +39,20 @@ def output_of(*command, **options):
     if run.returncode != 0:
         last = (run.stderr.strip() or "no message").splitlines()[-1]
         shown = " ".join(map(str, command[:6]))
+        if run.returncode == EX_UNAVAILABLE:
+            raise Skip(last)
         raise Failure(f"{shown} ended with code {run.returncode}: {last}")
     return run.stdout
 
 
+def ratios(ours, theirs):
+    """The ratios of pairs, which were measured in turn."""
+    return [a / b for a, b in zip(ours, theirs)]
+
+
 def ratio(ours, theirs):
-    """The median of the ratios of pairs, which were measured in turn."""
-    return statistics.median(a / b for a, b in zip(ours, theirs))
+    """Their median."""
+    return statistics.median(ratios(ours, theirs))
 
 
 def field(path, name):
@@ -71,12 +79,17 @@ class Report:
         self.results, self.versions, self.skipped = [], {}, {}
 
     def add(self, name, value, unit, bar=None, most=False, judged=True):
-        """A bar is the least value that passes, or with `most` the largest."""
+        """A value, or the median of a list of repetitions, with their spread. A bar is the least
+        that passes, or with `most` the largest.
+        """
+        spread = {}
+        if isinstance(value, list):
+            least, greatest = round(min(value), 4), round(max(value), 4)
+            spread = {"least": least, "greatest": greatest, "repetitions": len(value)}
+            value = statistics.median(value)
         holds = (value <= bar if most else value >= bar) if bar is not None and judged else None
-        value = round(value, 4)
-        self.results.append(
-            {"name": name, "value": value, "unit": unit, "bar": bar, "holds": holds}
-        )
+        told = {"name": name, "value": round(value, 4), "unit": unit, "bar": bar, "holds": holds}
+        self.results.append(told | spread)
 
     def skip(self, name, why):
         self.skipped[name] = str(why)
@@ -94,6 +107,8 @@ class Report:
         width = max((len(result["name"]) for result in self.results), default=0)
         for result in self.results:
             line = f"{result['name']:{width}}  {result['value']:>12,.2f} {result['unit']:16}"
+            if "least" in result:
+                line += f"({result['least']:,.2f} to {result['greatest']:,.2f}) "
             if result["bar"] is not None:
                 verdict = {True: "holds", False: "missed", None: "not judged"}[result["holds"]]
                 line += f"bar {result['bar']:g}: {verdict}"

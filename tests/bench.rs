@@ -97,13 +97,20 @@ fn scale_has_a_line_for_each_number_of_workers() {
 
 #[test]
 fn walk_names_what_it_skips_and_draws_the_mix_from_a_capture() {
-    let (results, stderr) = bench("walk", &SMALL);
+    let (results, stderr) = bench("walk", &[&SMALL[..], &["--flows", "64,4096"]].concat());
     assert_eq!(stderr, "SKIPPED mix: needs --capture FILE\n");
-    let bars = ["uniform", "Zipf(1.0)", "new flows"];
-    values(&results, bars);
-    for name in bars {
-        let result = results.iter().find(|result| result["name"] == name);
-        assert!(result.unwrap()["bar"].is_number(), "{name}");
+    let [few, half, many] = [64, 1024, 4096].map(|flows| format!("uniform, flows {flows}"));
+    let [few, uniform, many] = values(&results, [&few, &half, &many].map(String::as_str));
+    let [bound, cached] = values(&results, ["bound, two lines each", "in a cache"]);
+    // Rates by rates, but times by times.
+    for (name, ratio) in [
+        ("uniform vs the bound", uniform / bound),
+        ("uniform vs in a cache", uniform / cached),
+        ("time of a packet vs with 64, flows 1024", few / uniform),
+        ("time of a packet vs with 64, flows 4096", few / many),
+    ] {
+        assert!((values(&results, [name])[0] - ratio).abs() < 1e-9, "{name}");
+        assert!(bar(&results, name) > 0.0);
     }
 
     let mut options: Vec<&OsStr> = SMALL.iter().map(OsStr::new).collect();

@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ..report import Failure, say
+from ..report import Failure, ratios, say
 from .delay import router
 from .lab import Fenxi, Lab, cpu_of, need
 from .speed import BLAST
@@ -144,10 +144,9 @@ def saturated(report, arguments):
                 + ", ".join(f"{name or 'alone'} {of[-1]:,.0f}/s" for name, of in rates.items())
             )
     for name in CAPTURES:
-        share = statistics.median(a / b for a, b in zip(rates[name], rates[None]))
         report.add(
             f"first: packets/s that the kernel forwards with capture {name}, by without fenxi",
-            share,
+            ratios(rates[name], rates[None]),
             "share",
             None if name == "all" else 0.97,
         )
@@ -219,8 +218,8 @@ def first(report, arguments):
                 )
             by_length[per_flow] = costs
             for name, bar in bars.items():
-                ratio = statistics.median(a / max(f, 1) for a, f in zip(costs["all"], costs[name]))
-                report.add(f"first, flows of {per_flow}: all by {name}", ratio, "times", bar)
+                times = [a / max(f, 1) for a, f in zip(costs["all"], costs[name])]
+                report.add(f"first, flows of {per_flow}: all by {name}", times, "times", bar)
     # What a flow costs is in short flows once more than in long ones.
     for name in CAPTURES:
         pairs = zip(by_length[10][name], by_length[240][name])

@@ -7,7 +7,7 @@ import statistics
 import tempfile
 import time
 
-from ..report import TARGET, Failure, Skip, output_of, ratio, say
+from ..report import TARGET, Failure, Skip, output_of, ratios, say
 from .lab import FENXI_LAB, FORWARD, Fenxi, Lab, cpu_of, generate, generated, need
 
 BLAST = TARGET / "release" / "examples" / "blast"
@@ -155,7 +155,7 @@ def compare(report, arguments, lab, what, sides, pairs):
             ours, theirs = ([figures[at] for figures in taken[side]] for side in (name, other))
             if all(theirs):
                 report.add(
-                    f"{what}: {name} by {other}, {figure}", ratio(ours, theirs), "times", bar
+                    f"{what}: {name} by {other}, {figure}", ratios(ours, theirs), "times", bar
                 )
 
 
@@ -266,10 +266,8 @@ def tap(report, arguments):
                 report.add(f"tap at {pps}/s: {name}", statistics.median(rounds), "packets/CPU-s")
             for name, rounds in taken.items():
                 if name != "fenxi":
-                    ratio = statistics.median(
-                        ours / theirs for ours, theirs in zip(taken["fenxi"], rounds)
-                    )
-                    report.add(f"tap at {pps}/s: fenxi by {name}", ratio, "times", 1.0)
+                    times = ratios(taken["fenxi"], rounds)
+                    report.add(f"tap at {pps}/s: fenxi by {name}", times, "times", 1.0)
 
 
 # What watching costs, and nothing at all.

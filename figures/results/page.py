@@ -7,13 +7,14 @@ from datetime import date
 
 INTRO = """# The papers' figures, repeated
 
-Written by `python3 -m figures results` ([experiments](../bench.md)); nothing here is edited by
-hand. A claim is told in our words and judged by ratios within one run. Values that stand only in a
+Written by `python3 -m figures results` and `headline` ([experiments](../bench.md)); nothing here is
+edited by hand. A claim is told in our words and judged by ratios within one run. Values that stand only in a
 paper's plot are not repeated. *Counts* and *virtual time* are the same on any machine and under any
 load; a *real time* is of the machine that is named; an *earlier run* left its table.
 """
 VERDICTS = {True: "holds", False: "**does not hold**", None: "not judged"}
 BUSY = 1.0
+RATES = ("Mpps", "M/s")
 LEFT_OUT = {
     "FENXI, Fig. 1b": "the test captures hold too few series per second.",
     "FENXI, Fig. 1c": "there is no power meter.",
@@ -33,7 +34,7 @@ def store(out, figure, outcome, run, machine):
     draw(outcome, figure, out / f"{figure.name}.svg")
     told = {
         "holds": outcome.holds,
-        "why": re.sub(r"(\d)%", r"\1 %", outcome.why),
+        "why": percent(outcome.why),
         "commands": run.commands,
         "date": (outcome.day or date.today()).isoformat(),
         "quick": run.is_quick,
@@ -83,7 +84,7 @@ def write(out, figures):
     for figure in figures:
         path = out / f"{figure.name}.json"
         told[figure.name] = json.loads(path.read_text()) if path.exists() else {}
-    lines = [INTRO, "| figure | time | verdict |", "|---|---|---|"]
+    lines = [INTRO, *headline(out), "| figure | time | verdict |", "|---|---|---|"]
     for figure in figures:
         verdict = verdict_of(told[figure.name], figure)
         lines.append(f"| [{figure.title}](#{anchor(figure.title)}) | {figure.time} | {verdict} |")
@@ -92,6 +93,47 @@ def write(out, figures):
     lines += ["", "## Left out", ""]
     lines += [f"- *{name}*: {why}" for name, why in LEFT_OUT.items()]
     (out / "README.md").write_text("\n".join(lines) + "\n")
+
+
+def headline(out):
+    """What `python3 -m figures headline` found, a column for each machine whose file is there."""
+    runs = [json.loads(path.read_text()) for path in sorted(out.glob("headline*.json"))]
+    if not runs:
+        return []
+    machines = [f"{run['machine']['cpu']}, {run['machine']['cores']} cores" for run in runs]
+    lines = ["## Headline", "", f"| what | bar | {' | '.join(machines)} |"]
+    lines.append("|---" * (2 + len(runs)) + "|")
+    rows = {}
+    for number, run in enumerate(runs):
+        for row in run["rows"]:
+            if row["unit"] not in RATES:
+                rows.setdefault(row["name"], {})[number] = row
+    for name, of_runs in rows.items():
+        row = next(iter(of_runs.values()))
+        unit = f", {row['unit']}" if row["unit"] in ("links", "ms") else ""
+        bar = "" if row["bar"] is None else f"{row['bar']:g}"
+        cells = (cell(of_runs.get(number)) for number in range(len(runs)))
+        lines.append(f"| {name}{unit} | {bar} | {' | '.join(cells)} |")
+    for run, here in zip(runs, machines):
+        load = run["machine"]["load_average"][0]
+        busy = f", load {load} at start" + (": **a busy machine**" if load > BUSY else "")
+        quick = ", `--quick`" if run["quick"] else ""
+        skipped = "".join(f" {name}: skipped, {why}." for name, why in run["skipped"].items())
+        when = f"{run['date']}, Linux {run['machine']['kernel']}{busy}{quick}"
+        lines += ["", f"*{here}*: {when}. {percent(run['reason'])}{skipped}".rstrip()]
+        lines += ["", *(f"    {command}" for command in run["commands"])]
+    return [*lines, "", "## Figures", ""]
+
+
+def cell(row):
+    if row is None:
+        return ""
+    missed = ", **missed**" if row["holds"] is False else ""
+    return f"{row['value']:.3g} ({row['least']:.3g} to {row['greatest']:.3g}){missed}"
+
+
+def percent(text):
+    return re.sub(r"(\d)%", r"\1 %", text)
 
 
 def anchor(title):

@@ -170,9 +170,17 @@ fn turn_inline(
         together.wait();
         let (rig, link, seen) = prepared?;
         let (pages, before) = (rig.pages(), rig.manager.counters().clone());
+        // Series of the table's past have another clock.
+        let past = rig.manager.parts().as_ref().map(|it| &it.manager.tasks()[0]);
+        let past_us = past.map(|task| task.counters().time_to_label_us());
         let counted = Arc::new(AtomicU64::new(0));
         let worked = worker(rig.into_parts().0, link, &counted, &live::run_of_one()).run();
         let (after, tasks) = (worked.counters, worked.tasks);
+        let mut labelled_us = tasks[0].time_to_label_us();
+        if let Some(past_us) = past_us {
+            // What is there now was added to it.
+            let _ = labelled_us.subtract(&past_us);
+        }
         Ok(Outcome {
             pages,
             seen: seen.recv().map_err(|error| Failure::software(error.to_string()))?,
@@ -181,7 +189,7 @@ fn turn_inline(
             series: after.series_emitted() - before.series_emitted(),
             labels: counted.load(Ordering::Relaxed),
             analytics_s: 0.0,
-            labelled_us: tasks[0].time_to_label_us(),
+            labelled_us,
         })
     };
     let one = &one;

@@ -10,6 +10,8 @@ use fenxi::machine::Machine;
 
 /// Unit of most figures.
 pub const MPPS: &str = "Mpps";
+/// Unit of a rate, or a time, divided by another one of the same run.
+pub const RATIO: &str = "ratio";
 
 /// One figure.
 #[derive(Debug)]
@@ -72,6 +74,16 @@ impl Figure {
     /// A single value.
     pub fn one(line: impl Into<String>, unit: &'static str, value: f64) -> Figure {
         Figure { line: line.into(), x: None, unit, median: value, best: value, bar: None }
+    }
+
+    /// A value by medians, and by the best.
+    pub fn pair(line: impl Into<String>, unit: &'static str, [median, best]: [f64; 2]) -> Figure {
+        Figure { best, ..Figure::one(line, unit, median) }
+    }
+
+    /// One rate by another; both are given by medians and by the best.
+    pub fn ratio(line: impl Into<String>, rate: [f64; 2], by: [f64; 2]) -> Figure {
+        Figure::pair(line, RATIO, [rate[0] / by[0], rate[1] / by[1]])
     }
 
     /// Repeated measurements of something that is better if smaller.

@@ -24,6 +24,11 @@ impl Rates {
     pub fn median(&self) -> f64 {
         self.rates.get(self.rates.len() / 2).copied().unwrap_or_default()
     }
+
+    /// The median and the best.
+    pub fn both(&self) -> [f64; 2] {
+        [self.median(), self.best()]
+    }
 }
 
 /// The least number of rounds that count.

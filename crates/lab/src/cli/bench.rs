@@ -18,7 +18,7 @@ pub struct BenchArgs {
     /// Approximate time to measure, without the set-up
     #[arg(long, value_name = "S", default_value_t = 30.0, value_parser = seconds)]
     pub seconds: f64,
-    /// scale: numbers of flows; flood: number of flows that collide
+    /// walk, scale: numbers of flows; flood: number of flows that collide
     #[arg(long, value_name = "N,...", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub flows: Vec<u32>,
