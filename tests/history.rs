@@ -197,7 +197,7 @@ fn what_has_no_report_is_refused_by_one_line() {
     // Somebody else's file stays as it is.
     fs::write(kept.path(), "{}\n").unwrap();
     let refused = kept.replay(&three_days(), &[]).expect_code(78).stderr;
-    assert!(refused.contains("it is no history of fenxi; name another file"), "{refused}");
+    assert!(refused.contains("it is not a history of fenxi; name another file"), "{refused}");
     assert_eq!(fs::read(kept.path()).unwrap(), b"{}\n");
     let refused = kept.replay(&three_days(), &["history.path=/nowhere/history"]).expect_code(73);
     assert!(refused.stderr.contains("/nowhere/history: cannot be created"), "{}", refused.stderr);

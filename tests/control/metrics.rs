@@ -55,6 +55,7 @@ fn assert_agrees(scrape: &Scrape, summary: &Value) {
     same("fenxi_port_packets_total", "", &summary["packets"]);
     same("fenxi_port_bytes_total", "", &summary["bytes"]);
     same("fenxi_flows_begun_total", "", &summary["flows"]["begun"]);
+    same("fenxi_dscp_seen_flows_total", "", &summary["flows"]["begun"]);
     same("fenxi_flow_reports_total", "", &summary["flows"]["reported"]);
     same("fenxi_series_emitted_total", "", &summary["series"]["emitted"]);
     for (metric, label, said) in [
@@ -127,6 +128,12 @@ fn every_scrape_of_a_paced_replay_balances_and_the_last_is_the_summary() {
     assert_balanced(&last);
     assert_eq!(last.sum("fenxi_series_waiting", ""), 0.0);
     assert_eq!(last.sum("fenxi_flow_table_entries", ""), 0.0);
+    let background = ["flows", "--dscp", "cs1", "--top", "1000", "--json"];
+    let background = served.ctl(&background).expect_code(0).json()["flows"].take();
+    let flows = background.as_array().unwrap().iter();
+    let seen = flows.filter(|row| row["dscp_seen"] == "CS1").count() as f64;
+    assert!(seen > 0.0);
+    assert_eq!(seen, last.value("fenxi_dscp_seen_flows_total{dscp=\"CS1\"}"));
     assert_agrees(&last, &served.drain());
 }
 

@@ -128,6 +128,8 @@ fn flows_of_the_table_come_with_rate_and_age() {
     assert!(ends.iter().all(|row| row.to_string().contains(":80\"")), "{ends:?}");
     let refused = served.ctl(&["flows", "--sort", "colour"]).expect_code(64).stderr;
     assert!(refused.contains("rate, packets, bytes"), "{refused}");
+    let refused = served.ctl(&["flows", "--dscp", "AF44"]).expect_code(64).stderr;
+    assert!(refused.contains("expected a DSCP name such as EF"), "{refused}");
 }
 
 #[test]
@@ -306,6 +308,8 @@ fn the_page_has_the_figures_and_a_policy() {
     });
     let (_, body) = served.get("/?label=nonsense&port=80");
     assert!(body.contains("no label &quot;nonsense&quot;; there are "), "{body}");
+    let (_, body) = served.get("/?dscp_set=AF44");
+    assert!(body.contains("no DSCP &quot;AF44&quot;; expected a DSCP name"), "{body}");
     // An explanation by number, and of a flow that is not there.
     let number = &page["flows"][0]["flow_id"];
     let (status, body) = served.get(&format!("/flow?flow={number}"));

@@ -29,7 +29,12 @@ fn a_mark_holds_the_dscp_of_the_label() {
         let live = start(&lab, "in", &dscp, &args);
         let mark = FOREIGN | 128 | code_point;
         assert_eq!((mark & 63, mark & 128, mark & !0xbf), (code_point, 128, FOREIGN));
-        drop(labelled(&lab, &live, mark));
+        let sockets = labelled(&lab, &live, mark);
+        live.wait_for("the flow has its DSCP", |live| {
+            let reply = live.ctl(&["flows", "--dscp-set", name, "--json"]).expect_code(0).json();
+            !reply["flows"].as_array().unwrap().is_empty()
+        });
+        drop(sockets);
         live.terminate(0);
     }
 }

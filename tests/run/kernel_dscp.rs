@@ -74,6 +74,8 @@ fn packets_of_labelled_flows_leave_with_the_dscp_of_their_label() {
             .map(|at| if at < before || is_unknown { ECN } else { DSCP << 2 | ECN })
             .collect();
         assert_eq!(classes[&name], wanted, "{record}");
+        let set = (!is_unknown).then_some(u64::from(DSCP));
+        assert_eq!(record["dscp_set"].as_u64(), set, "{record}");
     }
 }
 

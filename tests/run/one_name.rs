@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::Value;
+
 use crate::common;
 use crate::common::lab::Lab;
 use crate::common::live::Live;
@@ -56,23 +58,42 @@ fn a_label_has_one_name_in_every_sink() {
         lab.run("router", "nft list set inet act clients").contains("10.77.1.2 ")
     });
     let row = |live: &Live| {
-        let reply = live.ctl(&["flows", "--json"]).expect_code(0).json();
+        let dscps = ["--dscp", "DF", "--dscp-set", "CS2"];
+        let reply = live.ctl(&[&["flows", "--json"], &dscps[..]].concat()).expect_code(0).json();
         reply["flows"].as_array().unwrap().iter().find(|row| row["proto"] == 6).cloned()
     };
     live.wait_for("ctl flows", |live| row(live).is_some_and(|row| row["label"] == LABEL));
-    live.wait_for("the page", |live| live.get("/").contains(&format!(">{LABEL}")));
+    let dscps = |row: &Value| [row["dscp_seen"].clone(), row["dscp_set"].clone()];
+    assert_eq!(dscps(&row(&live).unwrap()), ["DF", "CS2"]);
+    live.wait_for("the page", |live| {
+        let page = live.get("/?dscp_seen=0&dscp_set=cs2");
+        page.contains(&format!(">{LABEL}")) && page.contains("<td>DF&gt;CS2<td>")
+    });
+    let other = live.ctl(&["flows", "--dscp", "EF"]).expect_code(0).stdout;
+    assert_eq!(other.lines().count(), 1, "{other}");
     let top =
         format!("{} top -n 1 --socket {}", env!("CARGO_BIN_EXE_fenxi"), live.socket().display());
     if let Some(terminal) = Terminal::start("one-name", &top) {
         let shows = |screen: &str| {
             let mut lines = screen.lines();
-            lines.any(|line| line.contains("10.77.1.2") && line.contains(LABEL))
+            let has_all = |line: &str| {
+                ["10.77.1.2", LABEL, " DF>CS2 "].iter().all(|part| line.contains(part))
+            };
+            lines.any(has_all)
         };
         terminal.wait_for("top", shows);
     }
     let explained = live.ctl(&["explain", &row(&live).unwrap()["flow_id"].to_string()]);
-    assert!(explained.expect_code(0).stdout.contains(&format!("label    {LABEL}")));
+    let explained = explained.expect_code(0).stdout;
+    for part in [&format!("label    {LABEL}"), "dscp     DF seen, CS2 set\n"] {
+        assert!(explained.contains(part), "{explained}");
+    }
     drop((near, far));
+    live.wait_for("the flow has ended", |live| {
+        let page = live.scrape();
+        let counted = page.contains("fenxi_dscp_set_flows_total{dscp=\"CS2\"} 1\n");
+        counted && page.matches("\nfenxi_dscp_seen_flows_total{").count() == 1
+    });
     live.terminate(0);
 
     let records = common::json_lines(flows.as_ref());

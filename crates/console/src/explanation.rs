@@ -31,6 +31,8 @@ pub fn text(it: &Explanation) -> String {
             it.last
         ),
     ));
+    let set = flow.dscp_set.as_ref().map_or(String::new(), |set| format!(", {set} set"));
+    lines.push(field("dscp", &format!("{} seen{set}", flow.dscp_seen)));
     if let Some(measured) = &flow.measured {
         lines.push(field("measured", &measured.text()));
     }

@@ -133,12 +133,15 @@ fn figures(out: &mut String, top: &Top) -> std::fmt::Result {
 /// The form that filters labels, hosts and flows.
 fn filters(out: &mut String, view: &View) -> std::fmt::Result {
     let filter = &view.filter;
-    let host = filter.host.clone();
     let port = filter.port.map(|it| it.to_string());
     out.push_str("<form role=\"search\">");
-    for (name, title, value) in
-        [("label", "Label", &filter.label), ("host", "Host", &host), ("port", "Port", &port)]
-    {
+    for (name, title, value) in [
+        ("label", "Label", &filter.label),
+        ("host", "Host", &filter.host),
+        ("port", "Port", &port),
+        ("dscp_seen", "DSCP seen", &filter.dscp_seen),
+        ("dscp_set", "DSCP set", &filter.dscp_set),
+    ] {
         let value = html(value.as_deref().unwrap_or(""));
         write!(out, "<label>{title} <input name=\"{name}\" value=\"{value}\"></label>")?;
     }
@@ -209,6 +212,7 @@ fn flows(out: &mut String, flows: &[FlowRow], view: &View) -> std::fmt::Result {
         ("#Bytes", Some(Column::Bytes)),
         ("#Packets", Some(Column::Packets)),
         ("#Age", Some(Column::Age)),
+        ("DSCP", Some(Column::Dscp)),
         ("Does", Some(Column::Does)),
     ];
     if is_measured {
@@ -230,6 +234,7 @@ fn flows(out: &mut String, flows: &[FlowRow], view: &View) -> std::fmt::Result {
             ("n", scaled(flow.bytes as f64)),
             ("n", grouped(flow.packets)),
             ("n", duration(flow.age_s)),
+            ("", html(&flow.shown_dscp())),
             ("", html(flow.behaviour.as_deref().unwrap_or(""))),
         ];
         if is_measured {

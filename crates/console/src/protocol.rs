@@ -65,6 +65,12 @@ pub enum Request {
         host: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         port: Option<u16>,
+        /// Only flows whose first packet came with this DSCP, by name or number.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dscp_seen: Option<String>,
+        /// Only flows whose packets get this DSCP.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dscp_set: Option<String>,
         #[serde(default)]
         sort: Column,
         /// The lowest first, or Z.
@@ -509,11 +515,13 @@ mod tests {
         let request = |line: &str| serde_json::from_str::<Request>(line).ok();
         assert_eq!(request(r#"{"command":"status"}"#), Some(Request::Status {}));
         assert_eq!(
-            request(r#"{"command":"flows","label":"TLS"}"#),
+            request(r#"{"command":"flows","label":"TLS","dscp_seen":"EF"}"#),
             Some(Request::Flows {
                 label: Some("TLS".to_owned()),
                 host: None,
                 port: None,
+                dscp_seen: Some("EF".to_owned()),
+                dscp_set: None,
                 sort: Column::Rate,
                 reverse: false,
                 top: 20

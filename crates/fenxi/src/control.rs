@@ -321,8 +321,9 @@ impl Plane {
                 Reply::ok(Body::Top(Box::new(top)))
             }
             Request::Explain { flow } => self.explain(&flow).await,
-            Request::Flows { label, host, port, sort, reverse, top } => {
-                let filter = match self.filter(&FlowFilter { label, host, port }).await {
+            Request::Flows { label, host, port, dscp_seen, dscp_set, sort, reverse, top } => {
+                let wanted = FlowFilter { label, host, port, dscp_seen, dscp_set };
+                let filter = match self.filter(&wanted).await {
                     Ok(filter) => filter,
                     Err(why) => return Reply::refused(Code::NotFound, why),
                 };
@@ -399,7 +400,7 @@ impl Plane {
     }
 
     /// # Errors
-    /// There is no such label or host.
+    /// There is no such label, host or DSCP.
     async fn filter(&self, wanted: &FlowFilter) -> Result<Filter, String> {
         Filter::new(&self.facts.names, &self.tables.lock().await.names, wanted)
     }

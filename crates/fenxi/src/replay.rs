@@ -41,7 +41,7 @@ use crate::rules::{Rules, Traffic};
 use crate::servers::Memories;
 use crate::services::Replayed;
 use crate::signals::Signals;
-use crate::sinks::{self, RecentFlows, SharedHosts, Sinks, broadcast};
+use crate::sinks::{self, Interfaces, RecentFlows, SharedHosts, Sinks, broadcast};
 use crate::supervise::{self, Progress, Supervisor};
 use crate::workers::{WorkerIo, WorkerStart};
 use learn::SharedHeld;
@@ -80,7 +80,7 @@ pub fn run(config: &Config, args: &ReplayArgs) -> Result<RunOutcome, Failure> {
     let mut egress = open_tagged(args, &pipelines, rules.at_start())?;
     let recent = match &args.explain {
         Some(query) => RecentFlows::only(explain::wanted(query)),
-        None => RecentFlows::new(),
+        None => RecentFlows::new(Interfaces::default()),
     };
     let sinks = open_sinks(config, args, &run, &tasks, &names, &recent)?;
     let state = Arc::new(SharedState::new(&tasks));

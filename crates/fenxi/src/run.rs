@@ -47,7 +47,7 @@ use crate::proc::Machine;
 use crate::rules::{Rules, Traffic};
 use crate::servers;
 use crate::services;
-use crate::sinks::{self, RecentFlows, SharedHosts, Sinks, broadcast};
+use crate::sinks::{self, Interfaces, RecentFlows, SharedHosts, Sinks, broadcast};
 use crate::supervise;
 use crate::weights;
 use learn::{Key, SharedHeld};
@@ -157,7 +157,7 @@ fn open(
     // No thread runs yet, and everything that needs more privileges is open.
     privileges::drop_unneeded(plan, tasks)?;
     let hosts = SharedHosts::from_config(config, tasks);
-    let recent = RecentFlows::new();
+    let recent = RecentFlows::new(Interfaces::new(config));
     let first = wanted.first.as_ref();
     let sinks = Sinks::start(&sinks::Start {
         config,

@@ -8,6 +8,7 @@
 pub mod broadcast;
 mod connlabel;
 mod control;
+mod dscp;
 mod flows;
 #[cfg(feature = "history")]
 mod history;
@@ -48,7 +49,7 @@ pub use control::{
 };
 pub use flows::{Known, Recent, RecentFlows, add as add_counts};
 pub use hosts::{SharedHosts, host_of};
-pub use interfaces::Interfaces;
+pub use interfaces::{Dscps, Interfaces};
 pub use queue::WritingThread;
 pub use records::rfc3339;
 pub use reopen::Answer;
@@ -62,6 +63,7 @@ pub static KINDS: &[&dyn SinkKind] = &[
     &connlabel::Connlabels,
     &nft_set::NftSets,
     &flows::Flows,
+    &dscp::DscpSums,
     &hosts::Hosts,
     &crate::names::Reading,
     &crate::learning::Learning,

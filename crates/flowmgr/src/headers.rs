@@ -32,6 +32,11 @@ pub(crate) const FLOW_BYTES: usize = size_of::<HeadersSeen>();
 const _: () = assert!(FLOW_BYTES == 8);
 
 impl HeadersSeen {
+    /// The DSCP of the first packet, as it came.
+    pub fn dscp_seen(&self) -> u8 {
+        self.tos[0] >> 2
+    }
+
     /// The DSCP that packets of the flow get, by the flow's action.
     pub fn dscp_set(&self) -> Option<u8> {
         Action::of_number(self.action).dscp
@@ -84,7 +89,7 @@ impl HeadersPart {
 
     /// The DSCP of the flow's first packet, as it came.
     pub fn dscp(&self, index: u32) -> u8 {
-        self.0[index as usize].tos[0] >> 2
+        self.0[index as usize].dscp_seen()
     }
 
     /// A packet that goes forward was seen at this port as well.

@@ -19,6 +19,7 @@ use crate::behaviour::Behaviours;
 use crate::config::{DEPTHS_MAX, OTHERS_MAX};
 use crate::entry::{Counts, STATE_EMITTED, STATE_WITHHELD};
 use crate::flows::Flows;
+use crate::headers::HeadersSeen;
 use crate::ids::TaskId;
 use crate::labels::Labels;
 use crate::measured::Measured;
@@ -57,6 +58,8 @@ pub struct FlowLook {
     pub rule: Option<u32>,
     /// The action on its packets now.
     pub action: Action,
+    /// What headers have said of it.
+    pub headers: HeadersSeen,
     /// What the flow does.
     pub behaviour: Behaviour,
     /// What was measured of it, where that is on.
@@ -144,6 +147,8 @@ pub(crate) struct View<'a> {
     pub measured: Option<&'a Measured>,
     /// What tasks' conditions ask about a flow.
     pub subject: &'a dyn Fn(u32) -> Subject,
+    /// What headers have said of a flow.
+    pub headers: &'a dyn Fn(u32) -> HeadersSeen,
 }
 
 impl View<'_> {
@@ -247,6 +252,7 @@ impl View<'_> {
             others: self.other_labels(index),
             rule: self.rules.rule_of(index),
             action: Action::of_number(self.flows.entries.hot(index).action),
+            headers: (self.headers)(index),
             behaviour: self.behaviour(index),
             measured: self.told(index),
         }

@@ -466,6 +466,7 @@ impl<P: Part> Manager<P> {
             behaviours: walk.behaviours.as_ref(),
             measured: walk.measured.as_ref(),
             subject: &|index| walk.subject(index),
+            headers: &|index| walk.headers_seen(index),
         })
     }
 }

@@ -158,7 +158,7 @@ pub enum Refused {
         "{0} flows with a known truth are too few to judge by, at least {FLOWS_MIN} are needed"
     )]
     FewFlows(usize),
-    #[error("its output for question {0} is no probabilities")]
+    #[error("its output for question {0} is not a probability distribution")]
     NotProbabilities(usize),
     #[error("it takes {0:.1} times as long as the model in use, and {TIMES_MAX} is the most")]
     Slow(f64),
@@ -173,8 +173,8 @@ pub enum Refused {
     )]
     NotBetter(Rival, Score, Score),
     #[error(
-        "it hardly gives the highest band: that carries {:.3} of all, beyond its share of the \
-         questions, and {:.3} with {}", .1, .2, .0.name()
+        "it rarely gives the highest band: flows with it carry {:.3} of the total beyond their \
+         share of the flows, against {:.3} with {}", .1, .2, .0.name()
     )]
     LowLift(Rival, f64, f64),
     #[error(

@@ -61,7 +61,7 @@ impl Key {
 
 fn read_text(path: &Path) -> Result<String, String> {
     let bytes = read_regular(path, BYTES_MAX).map_err(|why| why.to_string())?;
-    String::from_utf8(bytes).map_err(|_| "it is no text".to_owned())
+    String::from_utf8(bytes).map_err(|_| "it is not text".to_owned())
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! DSCP names and their code points (RFC 2474, 2597, 3246, 5865, 8622).
 
+use std::fmt;
+use std::str::FromStr;
+
 /// A code point, 0 to [`Dscp::MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dscp(u8);
@@ -64,6 +67,31 @@ impl Dscp {
     }
 }
 
+/// By its name, else by its number.
+impl fmt::Display for Dscp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+/// As it is displayed, in upper or lower case; each code point has its number as well.
+impl FromStr for Dscp {
+    type Err = NotADscp;
+
+    fn from_str(text: &str) -> Result<Dscp, NotADscp> {
+        let number = || Dscp::new(text.parse().ok()?);
+        Dscp::parse(&text.to_uppercase()).or_else(number).ok_or(NotADscp)
+    }
+}
+
+/// A text that names no code point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected a DSCP name such as EF, or a number from 0 to 63")]
+pub struct NotADscp;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,8 +120,15 @@ mod tests {
     #[test]
     fn a_name_leads_back_to_its_code_point() {
         for code_point in 0..=Dscp::MAX {
-            let name = Dscp::new(code_point).unwrap().name();
-            assert!(name.is_none_or(|name| parse(name) == Some(code_point)));
+            let dscp = Dscp::new(code_point).unwrap();
+            assert!(dscp.name().is_none_or(|name| parse(name) == Some(code_point)));
+            for text in [dscp.to_string(), code_point.to_string()] {
+                assert_eq!(text.parse(), Ok(dscp));
+            }
+        }
+        assert_eq!("ef".parse(), Ok(Dscp(46)));
+        for text in ["", "64", "-1", "AF44"] {
+            assert_eq!(text.parse::<Dscp>(), Err(NotADscp), "{text}");
         }
         let name = |code_point| Dscp::new(code_point).unwrap().name();
         assert_eq!(name(0), Some("DF"));

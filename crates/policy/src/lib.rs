@@ -34,7 +34,7 @@ mod store;
 
 pub use address::Address;
 pub use by_label::{Action, Label, LabelRule, NoSuchLabel, actions, by_class, by_task, listed};
-pub use dscp::Dscp;
+pub use dscp::{Dscp, NotADscp};
 pub use gates::{Gates, Moment};
 pub use key::{Filter, Key, Ports, RULES_MAX, Rank, RuleNumber, TCP, Tuple, UDP};
 pub use mark::{DSCP_MASK, Mark};

@@ -66,6 +66,8 @@ impl View {
                 "flows" => view.orders.flows = order,
                 "label" if !value.is_empty() => view.filter.label = Some(value),
                 "host" if !value.is_empty() => view.filter.host = Some(value),
+                "dscp_seen" if !value.is_empty() => view.filter.dscp_seen = Some(value),
+                "dscp_set" if !value.is_empty() => view.filter.dscp_set = Some(value),
                 "port" if !value.is_empty() => match value.parse() {
                     Ok(port) => view.filter.port = Some(port),
                     Err(_) => view.refuse(format!("\"{value}\" is no port; give 0 to 65535")),
@@ -101,11 +103,13 @@ impl View {
     }
 
     fn address(&self) -> String {
-        let FlowFilter { label, host, port } = &self.filter;
+        let FlowFilter { label, host, port, dscp_seen, dscp_set } = &self.filter;
         let filters = [
             ("label", label.clone()),
             ("host", host.clone()),
             ("port", port.map(|it| it.to_string())),
+            ("dscp_seen", dscp_seen.clone()),
+            ("dscp_set", dscp_set.clone()),
         ];
         let filters = filters.into_iter().filter_map(|(name, value)| Some((name, value?)));
         let orders = self.orders.set().map(|(name, order)| (name, order.to_string()));
@@ -164,11 +168,14 @@ mod tests {
 
     #[test]
     fn an_address_is_read_as_it_was_written() {
-        let query = "label=video%26%C3%A9+%3C&host=2001:db8::1&port=443&flows=-age&hosts=flows";
+        let query = "label=video%26%C3%A9+%3C&host=2001:db8::1&port=443&dscp_seen=EF&dscp_set=8&\
+            flows=-age&hosts=flows";
         let view = View::parse(query);
         assert_eq!(view.filter.label.as_deref(), Some("video&é <"));
         assert_eq!(view.filter.host.as_deref(), Some("2001:db8::1"));
         assert_eq!(view.filter.port, Some(443));
+        assert_eq!(view.filter.dscp_seen.as_deref(), Some("EF"));
+        assert_eq!(view.filter.dscp_set.as_deref(), Some("8"));
         assert_eq!(view.orders.flows, Order { by: Column::Age, is_reversed: true });
         assert_eq!(view.problem, None);
         let address = view.address();
@@ -184,6 +191,6 @@ mod tests {
         assert_eq!(wrong.filter, FlowFilter::default());
         assert_eq!(wrong.problem.as_deref(), Some("\"99999\" is no port; give 0 to 65535"));
         assert_eq!(decoded("%1b[2J%e2%80%ae%"), "\\u{1b}[2J\\u{202e}%");
-        assert_eq!(View::parse("label=&host=&port="), View::default());
+        assert_eq!(View::parse("label=&host=&port=&dscp_seen=&dscp_set="), View::default());
     }
 }

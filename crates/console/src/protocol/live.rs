@@ -41,6 +41,12 @@ pub struct FlowRow {
     /// What the flow does, by its counts; `None`: none yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behaviour: Option<String>,
+    /// DSCP of the first packet, as it came: a name such as `EF`, else the number.
+    #[serde(default)]
+    pub dscp_seen: String,
+    /// DSCP that its packets get, likewise; `None`: they keep theirs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dscp_set: Option<String>,
     /// What was measured of it, where that is on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,
@@ -80,6 +86,14 @@ impl FlowRow {
                 _ => end.clone(),
             }
         })
+    }
+
+    /// The DSCP as it came, with the one set if that is another: `DF>EF`.
+    pub fn shown_dscp(&self) -> String {
+        match &self.dscp_set {
+            Some(set) if *set != self.dscp_seen => format!("{}>{set}", self.dscp_seen),
+            _ => self.dscp_seen.clone(),
+        }
     }
 
     /// The labels of all tasks, or in brackets why the first has none: `TLS, camera`.

@@ -14,6 +14,10 @@ pub struct FlowFilter {
     pub host: Option<String>,
     /// The port of either end.
     pub port: Option<u16>,
+    /// The DSCP of the flow's first packet, by name or number.
+    pub dscp_seen: Option<String>,
+    /// The DSCP that its packets get.
+    pub dscp_set: Option<String>,
 }
 
 /// A column by which the rows of a table are sorted; a table without it stays by rate.
@@ -35,6 +39,8 @@ pub enum Column {
     From,
     To,
     Host,
+    /// The DSCP set, else the one seen.
+    Dscp,
     Does,
     Rtt,
     Retransmits,
@@ -42,7 +48,7 @@ pub enum Column {
 
 impl Column {
     /// The columns of flows, by name.
-    pub const OF_FLOWS: [(&'static str, Column); 14] = [
+    pub const OF_FLOWS: [(&'static str, Column); 15] = [
         ("rate", Column::Rate),
         ("packets", Column::Packets),
         ("bytes", Column::Bytes),
@@ -54,6 +60,7 @@ impl Column {
         ("from", Column::From),
         ("to", Column::To),
         ("host", Column::Host),
+        ("dscp", Column::Dscp),
         ("does", Column::Does),
         ("rtt", Column::Rtt),
         ("retransmits", Column::Retransmits),
@@ -61,8 +68,8 @@ impl Column {
 
     /// Whether the highest number comes first; all else begins with A.
     pub fn is_number(self) -> bool {
-        use Column::{Age, Bytes, Confidence, Flows, Packets, Rate, Retransmits, Rtt};
-        matches!(self, Rate | Packets | Bytes | Flows | Age | Confidence | Rtt | Retransmits)
+        use Column::{Age, Bytes, Confidence, Dscp, Flows, Packets, Rate, Retransmits, Rtt};
+        matches!(self, Rate | Packets | Bytes | Flows | Age | Confidence | Dscp | Rtt | Retransmits)
     }
 
     pub fn name(self) -> &'static str {

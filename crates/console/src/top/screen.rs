@@ -80,7 +80,9 @@ pub struct Screen {
 }
 
 /// From this width on all columns of flows are there.
-const COLUMNS_ALL: usize = 110;
+const COLUMNS_ALL: usize = 120;
+/// The DSCP of most packets, which nobody has set.
+const DSCP_DEFAULT: &str = "DF";
 /// Columns of a flow's label.
 const LABEL_COLUMNS: usize = 14;
 
@@ -101,7 +103,7 @@ const fn column(
 }
 
 /// The columns between the label and the two ends, in order.
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 11] = [
     column("CONF", 4, true, |flow| flow.confidence.map_or(String::new(), |it| format!("{it:.2}"))),
     column("BY", 5, false, |flow| flow.decided_by.clone().unwrap_or_default()),
     column("L4", 3, false, |flow| flow.transport.clone()),
@@ -117,6 +119,7 @@ const COLUMNS: [Column; 10] = [
         let again = flow.measured.as_ref().and_then(Measured::retransmits);
         again.map_or(String::new(), |count| short(count as f64))
     }),
+    column("DSCP", 9, false, FlowRow::shown_dscp),
     column("DOES", 11, false, |flow| flow.behaviour.clone().unwrap_or_default()),
 ];
 
@@ -325,10 +328,12 @@ impl Screen {
     }
 
     /// A narrow screen has the more important columns only. Where flows are measured, the round
-    /// trip is one of them.
+    /// trip is one of them, and where some have a DSCP, it takes the place of the behaviour.
     fn columns(&self, top: &Top, width: usize) -> Vec<&'static Column> {
         let is_narrow = width < COLUMNS_ALL;
         let is_measured = top.flows.iter().any(|flow| flow.measured.is_some());
+        let has_dscp = |flow: &FlowRow| flow.dscp_set.is_some() || flow.dscp_seen != DSCP_DEFAULT;
+        let has_dscps = top.flows.iter().any(has_dscp);
         let by_bytes = self.sort == SortBy::Bytes;
         let is_shown = |column: &&Column| match column.title {
             "BY" | "PKT/S" => !is_narrow,
@@ -337,6 +342,8 @@ impl Screen {
             "CONF" => !is_narrow || !is_measured,
             "RTT ms" => is_measured,
             "AGAIN" => is_measured && !is_narrow,
+            "DSCP" => has_dscps,
+            "DOES" => !is_narrow || !has_dscps,
             _ => true,
         };
         COLUMNS.iter().filter(is_shown).collect()

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
+use policy::Dscp;
 
 use crate::protocol::Column;
 
@@ -58,6 +59,12 @@ pub enum CtlCommand {
         /// Show only flows with this port at either end
         #[arg(long)]
         port: Option<u16>,
+        /// Show only flows whose first packet came with this DSCP, for example EF or 46
+        #[arg(long, visible_alias = "dscp", value_name = "DSCP")]
+        dscp_seen: Option<Dscp>,
+        /// Show only flows whose packets get this DSCP
+        #[arg(long, value_name = "DSCP")]
+        dscp_set: Option<Dscp>,
         /// Sort by this column: numbers from the highest, all else from A
         #[arg(short, long, value_name = "COLUMN", default_value = "rate", value_parser = column())]
         sort: Column,

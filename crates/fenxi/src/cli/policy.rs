@@ -95,7 +95,7 @@ pub struct PolicyExplainArgs {
     #[arg(long, value_name = "ID", default_value_t = 0)]
     pub vlan: u16,
     /// DSCP of the flow's first packet, as it came
-    #[arg(long, value_name = "DSCP", default_value = "0", value_parser = dscp)]
+    #[arg(long, value_name = "DSCP", default_value = "0")]
     pub dscp_seen: Dscp,
     /// Day and time, for example `fri 22:30` [default: now]
     #[arg(long, value_name = "TIME")]
@@ -132,10 +132,4 @@ fn behaviour(text: &str) -> Result<Behaviour, String> {
         let names = Behaviour::ALL.map(Behaviour::name);
         format!("expected one of {}", names.join(", "))
     })
-}
-
-fn dscp(text: &str) -> Result<Dscp, String> {
-    let number = || Dscp::new(text.parse().ok()?);
-    let found = Dscp::parse(text).or_else(number);
-    found.ok_or_else(|| "expected a name such as EF, or a number from 0 to 63".to_owned())
 }

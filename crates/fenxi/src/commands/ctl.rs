@@ -69,14 +69,18 @@ fn request(command: &CtlCommand) -> Result<Request, Failure> {
         CtlCommand::Threads => Request::Threads {},
         CtlCommand::Devices => Request::Devices {},
         CtlCommand::Metrics => Request::Metrics {},
-        CtlCommand::Flows { label, host, port, sort, reverse, top } => Request::Flows {
-            label: label.clone(),
-            host: host.clone(),
-            port: *port,
-            sort: *sort,
-            reverse: *reverse,
-            top: *top,
-        },
+        CtlCommand::Flows { label, host, port, dscp_seen, dscp_set, sort, reverse, top } => {
+            Request::Flows {
+                label: label.clone(),
+                host: host.clone(),
+                port: *port,
+                dscp_seen: dscp_seen.map(|dscp| dscp.to_string()),
+                dscp_set: dscp_set.map(|dscp| dscp.to_string()),
+                sort: *sort,
+                reverse: *reverse,
+                top: *top,
+            }
+        }
         CtlCommand::Explain { flow } => Request::Explain { flow: flow.join(" ") },
         CtlCommand::Hosts { label, top } => Request::Hosts { label: label.clone(), top: *top },
         CtlCommand::Services { service } => Request::Services { service: service.clone() },
@@ -171,8 +175,8 @@ fn page(body: &Body) -> String {
             devices.iter().map(device_row),
         ),
         Body::Flows(flows) => table(
-            "flow|label|conf|by|proto|B/s|pkt/s|age|bytes|packets|from|to|client|server|host|does|\
-             rtt|ended",
+            "flow|label|conf|by|proto|B/s|pkt/s|age|bytes|packets|from|to|client|server|host|dscp|\
+             does|rtt|ended",
             flows.iter().map(flow_row),
         ),
         Body::Metrics(page) => page.clone(),
@@ -319,6 +323,7 @@ fn flow_row(flow: &FlowRow) -> Vec<String> {
         or_dash(&flow.src_name),
         or_dash(&flow.dst_name),
         or_dash(&flow.host),
+        flow.shown_dscp(),
         or_dash(&flow.behaviour),
         or_dash(&flow.measured.as_ref().and_then(Measured::round_trip_us).map(milliseconds)),
         or_dash(&flow.end_reason),

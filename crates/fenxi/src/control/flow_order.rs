@@ -7,50 +7,56 @@ use std::net::IpAddr;
 use dataplane::tasks::TaskNames;
 use flowmgr::Standing;
 use flowmgr::record::FlowName;
+use policy::{Dscp, NotADscp};
 
 use super::flow_tables::{LiveFlow, Rate, totals};
 use crate::measured::measured;
 use crate::names::Names;
 use crate::protocol::{Column, FlowFilter, Order};
 use crate::sinks::records::behaviour_name;
-use crate::sinks::{Known, Recent};
+use crate::sinks::{Dscps, Known, Recent};
 
 /// A [`FlowFilter`] with its label looked up.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Filter {
     /// Classes with the label, each with its task.
     classes: Option<Vec<(usize, u16)>>,
     /// All addresses of the host.
     hosts: Option<Vec<IpAddr>>,
     port: Option<u16>,
+    dscp_seen: Option<u8>,
+    dscp_set: Option<u8>,
 }
 
 impl Filter {
     /// # Errors
-    /// No task has this label; there is no such host.
+    /// No task has this label; there is no such host or DSCP.
     pub fn new(names: &[TaskNames], hosts: &Names, wanted: &FlowFilter) -> Result<Filter, String> {
         let classes = wanted.label.as_deref().map(|label| classes_of(names, label));
         let classes = classes.transpose()?;
         let hosts = wanted.host.as_deref().map(|host| addresses_of(hosts, host)).transpose()?;
-        Ok(Filter { classes, hosts, port: wanted.port })
+        let dscp = |text: &Option<String>| text.as_deref().map(code_point).transpose();
+        let (dscp_seen, dscp_set) = (dscp(&wanted.dscp_seen)?, dscp(&wanted.dscp_set)?);
+        Ok(Filter { classes, hosts, port: wanted.port, dscp_seen, dscp_set })
     }
 
     pub fn takes_all(&self) -> bool {
-        self.classes.is_none() && self.hosts.is_none() && self.port.is_none()
+        *self == Filter::default()
     }
 
     pub fn takes(&self, flow: &LiveFlow) -> bool {
-        self.fits(&flow.look.flow, flow.host, |task| flow.class_of(task))
+        self.fits(&flow.look.flow, flow.host, flow.dscps, |task| flow.class_of(task))
     }
 
     pub fn takes_known(&self, known: &Known, host: Option<IpAddr>) -> bool {
-        self.fits(&known.flow, host, |task| known.class_of(task))
+        self.fits(&known.flow, host, known.dscps, |task| known.class_of(task))
     }
 
     fn fits(
         &self,
         flow: &FlowName,
         host: Option<IpAddr>,
+        dscps: Dscps,
         class_of: impl Fn(usize) -> Option<u16>,
     ) -> bool {
         let ports = [flow.source.1, flow.destination.1];
@@ -60,8 +66,15 @@ impl Filter {
         let is_host = |hosts: &Vec<IpAddr>| host.is_some_and(|host| hosts.contains(&host));
         self.hosts.as_ref().is_none_or(is_host)
             && self.port.is_none_or(|port| ports.contains(&port))
+            && self.dscp_seen.is_none_or(|it| it == dscps.seen)
+            && self.dscp_set.is_none_or(|it| Some(it) == dscps.set)
             && self.classes.as_ref().is_none_or(is_of)
     }
+}
+
+fn code_point(dscp: &str) -> Result<u8, String> {
+    let found = dscp.parse().map(Dscp::code_point);
+    found.map_err(|error: NotADscp| format!("no DSCP \"{dscp}\"; {error}"))
 }
 
 /// The addresses of a host by one of them, by its name or by its MAC address.
@@ -171,6 +184,7 @@ fn key<'a>(
         Column::From => end(look.flow.source),
         Column::To => end(look.flow.destination),
         Column::Host => flow.host.map(|host| Key::End(host, 0)),
+        Column::Dscp => Some(Key::Number(flow.dscps.set.unwrap_or(flow.dscps.seen).into())),
         Column::Does => behaviour_name(look.behaviour).map(Key::Name),
         Column::Rtt => told()?.round_trip_us().map(|us| Key::Number(us as f64)),
         Column::Retransmits => told()?.retransmits().map(|count| Key::Number(count as f64)),

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use dataplane::tasks::TaskNames;
 use flowmgr::record::{Decision, FlowName};
 use flowmgr::{Counts, OtherLabel, Standing};
+use policy::Dscp;
 
 use super::flow_order::{self, Filter};
 use super::flow_tables::{FlowTables, LiveFlow, totals};
@@ -12,7 +13,7 @@ use crate::measured::measured;
 use crate::names::Names;
 use crate::protocol::{Body, FLOWS_MAX, FlowRow, Order, Reply, TaskLabel};
 use crate::sinks::records::behaviour_name;
-use crate::sinks::{Known, Recent};
+use crate::sinks::{Dscps, Known, Recent};
 
 /// The answer to [`crate::protocol::Request::Flows`].
 pub async fn reply(
@@ -71,7 +72,7 @@ pub fn live_row(flow: &LiveFlow, recent: &Recent, names: &[TaskNames], hosts: &N
         age_s: seconds(flow.now_us.saturating_sub(look.flow.first_us)),
         idle_s: seconds(flow.now_us.saturating_sub(look.last_us)),
         labels: labels(names, |other| look.others.get(other).copied().flatten()),
-        ..row(&look.flow, (flow.host, hosts), decision, &counts, &names[0].classes)
+        ..row(&look.flow, (flow.host, hosts), flow.dscps, decision, &counts, &names[0].classes)
     }
 }
 
@@ -93,7 +94,7 @@ pub fn ended_row(
             let decision = known.others.get(&(other as u8 + 1));
             decision.map(|decision| OtherLabel::from(*decision))
         }),
-        ..row(&known.flow, (host, hosts), known.decision, &known.counts, classes)
+        ..row(&known.flow, (host, hosts), known.dscps, known.decision, &known.counts, classes)
     }
 }
 
@@ -116,12 +117,14 @@ fn labels(names: &[TaskNames], of: impl Fn(usize) -> Option<OtherLabel>) -> Vec<
 fn row(
     flow: &FlowName,
     (host, hosts): (Option<IpAddr>, &Names),
+    dscps: Dscps,
     decision: Option<Decision>,
     counts: &Counts,
     classes: &[String],
 ) -> FlowRow {
     let end = |(address, port)| SocketAddr::new(address, port).to_string();
     let name = |address: IpAddr| hosts.name(address).map(|name| name.to_string());
+    let dscp = |code_point| Dscp::new(code_point).map(|it| it.to_string());
     let [packets, bytes] = totals(counts);
     FlowRow {
         flow_id: flow.flow_id,
@@ -139,6 +142,8 @@ fn row(
         no_label: None,
         labels: Vec::new(),
         behaviour: None,
+        dscp_seen: dscp(dscps.seen).unwrap_or_default(),
+        dscp_set: dscps.set.and_then(dscp),
         measured: None,
         packets,
         bytes,

@@ -18,11 +18,11 @@ use flowmgr::{Counts, FlowDetail, FlowLook, Standing, Wanted};
 use tokio::time::sleep;
 
 use crate::names::Names;
-use crate::sinks::{RecentFlows, host_of};
+use crate::sinks::{Dscps, Interfaces, RecentFlows, host_of};
 
 /// Minimum time between two pictures.
 const PICTURE_EVERY: Duration = Duration::from_secs(1);
-/// A hundred times what a flow worker needs to show one flow, whose five cache lines are in memory
+/// A hundred times what a flow worker needs to show one flow, whose six cache lines are in memory
 /// (`scripts/measure/top-cost`).
 const PAUSE_PER_FLOW: Duration = Duration::from_micros(50);
 /// Time limit of a picture or a search. A stalled worker is left out.
@@ -44,6 +44,7 @@ pub struct LiveFlow {
     pub look: FlowLook,
     /// The end that its label describes.
     pub host: Option<IpAddr>,
+    pub dscps: Dscps,
     /// Time of the picture by the clock of the table, µs.
     pub now_us: i64,
     /// Wall time minus that clock, µs.
@@ -153,11 +154,12 @@ impl FlowTables {
         let before: HashMap<u64, LiveFlow> =
             flows.map(|flow| (flow.look.flow.flow_id, flow)).collect();
         let mut picture = Picture::default();
-        let networks = self.networks.clone();
+        let (networks, interfaces) = (self.networks.clone(), self.recent.interfaces.clone());
+        let of_run = (&*networks, &interfaces);
         self.ask(Question::All, |look| {
             for row in &look.rows {
                 let before = before.get(&row.flow.flow_id);
-                picture.add(LiveFlow::new(row, look, (before, looked_us), &networks));
+                picture.add(LiveFlow::new(row, look, (before, looked_us), of_run));
             }
             picture.at_us = picture.at_us.max(Some(look.now_us));
             if look.is_done() {
@@ -175,14 +177,15 @@ impl FlowTables {
 
     pub async fn find(&mut self, wanted: Wanted) -> Option<(FlowDetail, LiveFlow)> {
         let mut found = None;
-        let networks = self.networks.clone();
+        let (networks, interfaces) = (self.networks.clone(), self.recent.interfaces.clone());
+        let of_run = (&*networks, &interfaces);
         let mut flows = self.picture.flows.iter();
         let before = flows.find(|flow| wanted.is_of(&flow.look.flow)).copied();
         let looked_us = self.picture.at_us;
         self.ask(Question::Flow(wanted), |look| {
             found = look.detail.map(|detail| {
                 let before = (before.as_ref(), looked_us);
-                let live = LiveFlow::new(&detail.look, look, before, &networks);
+                let live = LiveFlow::new(&detail.look, look, before, of_run);
                 (detail, live)
             });
             found.is_some()
@@ -230,11 +233,12 @@ impl LiveFlow {
         row: &FlowLook,
         look: &Look,
         before: (Option<&LiveFlow>, Option<i64>),
-        networks: &[Network],
+        (networks, interfaces): (&[Network], &Interfaces),
     ) -> LiveFlow {
         LiveFlow {
             look: *row,
             host: host_of(row.flow.source.0, row.flow.destination.0, networks),
+            dscps: interfaces.dscps(&row.headers),
             now_us: look.now_us,
             ahead_us: look.ahead_us,
             rate: rate(row, look.now_us, before),
@@ -360,6 +364,7 @@ mod tests {
             behaviour: flowmgr::Behaviour::None,
             measured: None,
             action: flowmgr::Action::default(),
+            headers: flowmgr::HeadersSeen::default(),
             is_half_open: false,
             is_closed: false,
             others: [None; flowmgr::OTHERS_MAX],
@@ -371,6 +376,7 @@ mod tests {
         LiveFlow {
             look,
             host: Some(look.flow.source.0),
+            dscps: Dscps::default(),
             now_us,
             ahead_us: 0,
             rate: rate(&look, now_us, (before, before.map(|before| before.now_us))),

@@ -75,7 +75,7 @@ const QUIET: &str = "
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("it is no history of fenxi; name another file")]
+    #[error("it is not a history of fenxi; name another file")]
     Foreign,
     #[error("a newer fenxi wrote it; name another file, or move it away")]
     Newer,

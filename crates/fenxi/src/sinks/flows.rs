@@ -14,7 +14,7 @@ use flowmgr::record::{Decision, EndReason, FlowName, Record, SeriesRecord};
 use flowmgr::{Behaviour, Counts, TaskId, Wanted};
 use measure::Told;
 
-use super::{SinkControl, SinkKind, Start};
+use super::{Dscps, Interfaces, SinkControl, SinkKind, Start};
 use crate::exit::Failure;
 
 /// Records that may wait for the control thread.
@@ -44,7 +44,7 @@ impl SinkControl for FlowControl {
     }
 
     fn tick(&self) {
-        self.0.lock().take_in();
+        self.0.lock().take_in(&self.0.interfaces);
     }
 }
 
@@ -56,15 +56,16 @@ pub struct RecentFlows {
     recent: Arc<Mutex<Recent>>,
     /// Only flows that are meant are remembered, and none of them is left out.
     only: Option<Wanted>,
+    pub interfaces: Interfaces,
 }
 
 impl RecentFlows {
     /// Only these flows, for a replay, which may wait.
     pub fn only(wanted: Wanted) -> RecentFlows {
-        RecentFlows { only: Some(wanted), ..RecentFlows::new() }
+        RecentFlows { only: Some(wanted), ..RecentFlows::new(Interfaces::default()) }
     }
 
-    pub fn new() -> RecentFlows {
+    pub fn new(interfaces: Interfaces) -> RecentFlows {
         let (sender, records) = bounded(QUEUE);
         let recent = Recent {
             records,
@@ -72,13 +73,13 @@ impl RecentFlows {
             order: VecDeque::new(),
             reported: HashMap::new(),
         };
-        RecentFlows { sender, recent: Arc::new(Mutex::new(recent)), only: None }
+        RecentFlows { sender, recent: Arc::new(Mutex::new(recent)), only: None, interfaces }
     }
 
     /// To look into, with all that was offered so far.
     pub fn lock(&self) -> MutexGuard<'_, Recent> {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.take_in();
+        recent.take_in(&self.interfaces);
         recent
     }
 }
@@ -108,6 +109,7 @@ pub struct Known {
     /// Only one side has taken part.
     pub is_half_open: bool,
     pub behaviour: Behaviour,
+    pub dscps: Dscps,
     /// On the heap, so that it takes no memory while measuring is off.
     pub measured: Option<Box<Told>>,
     /// Why it ended; `None`: it goes on, as far as is known.
@@ -132,7 +134,7 @@ impl Sink for FlowTap {
     fn record(&mut self, record: &Record) {
         if let Some(wanted) = self.0.only {
             if record.flow().is_some_and(|flow| wanted.is_of(flow)) {
-                self.0.lock().remember(record.clone());
+                self.0.lock().remember(record.clone(), &self.0.interfaces);
             }
             return;
         }
@@ -173,16 +175,16 @@ impl Recent {
     }
 
     /// Takes in what was offered, at most what the queue holds.
-    fn take_in(&mut self) {
+    fn take_in(&mut self, interfaces: &Interfaces) {
         for _ in 0..QUEUE {
             match self.records.try_recv() {
-                Ok(record) => self.remember(record),
+                Ok(record) => self.remember(record, interfaces),
                 Err(_) => return,
             }
         }
     }
 
-    fn remember(&mut self, record: Record) {
+    fn remember(&mut self, record: Record, interfaces: &Interfaces) {
         let Some(&flow) = record.flow() else { return };
         self.make_room(flow.flow_id);
         let known = self.flows.entry(flow.flow_id).or_insert(Known {
@@ -195,6 +197,7 @@ impl Recent {
             midstream: false,
             is_half_open: false,
             behaviour: Behaviour::None,
+            dscps: Dscps::default(),
             measured: None,
             ended: None,
             series: None,
@@ -218,6 +221,7 @@ impl Recent {
                 known.midstream = flow.midstream;
                 known.is_half_open = flow.is_half_open;
                 known.behaviour = flow.behaviour;
+                known.dscps = interfaces.dscps(&flow.headers);
                 known.measured = flow.measured.map(Box::new);
                 known.ended = is_final.then_some(flow.reason);
                 known.series = flow.series.or(known.series.take());
@@ -299,7 +303,7 @@ mod tests {
     }
 
     fn sample() -> (FlowTap, RecentFlows) {
-        let recent = RecentFlows::new();
+        let recent = RecentFlows::new(Interfaces::default());
         (FlowTap(recent.clone()), recent)
     }
 

@@ -1,4 +1,4 @@
-//! Where flows come in and leave, and whether their actions set a DSCP, by the mode of the run.
+//! Where flows come in and leave, and the DSCPs of their packets, by the mode of the run.
 
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ impl Interfaces {
     /// The interfaces of a live run.
     pub fn new(config: &Config) -> Interfaces {
         let is_inline = config.io.mode == IoMode::Inline;
-        let is_by_mark = config.io.mode == IoMode::Mark && config.mark.holds == MarkAs::Dscp;
+        let is_by_mark = config.io.mode == IoMode::Mark
+            && (config.mark.holds == MarkAs::Dscp || config.tag.in_kernel);
         Interfaces {
             names: config.io.interfaces.clone().into(),
             is_inline,
@@ -43,4 +44,17 @@ impl Interfaces {
     pub fn dscp_set(&self, headers: &HeadersSeen) -> Option<u8> {
         headers.dscp_set().filter(|_| self.sets_dscp)
     }
+
+    pub fn dscps(&self, headers: &HeadersSeen) -> Dscps {
+        Dscps { seen: headers.dscp_seen(), set: self.dscp_set(headers) }
+    }
+}
+
+/// The DSCPs of a flow.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Dscps {
+    /// The first packet's, as it came.
+    pub seen: u8,
+    /// What its packets get.
+    pub set: Option<u8>,
 }

@@ -15,6 +15,7 @@ use crate::config::Effect;
 use crate::entry::STATE_EMITTED;
 use crate::flows::Flows;
 use crate::headers::{HeadersPart, HeadersSeen};
+use crate::ids::TaskId;
 use crate::kernel_counts::CountedSoFar;
 use crate::labels::Labels;
 use crate::measured::Measured;
@@ -442,8 +443,14 @@ impl<P: Part> Walk<P> {
     }
 
     /// What headers have said of a flow so far.
+    #[inline(never)]
     pub fn headers_seen(&self, index: u32) -> HeadersSeen {
         let action = match self.flows.effect {
+            // No packet behind the label is walked; with rules their answer has noted the action.
+            Effect::Arrival if self.counted.is_some() && !self.rules.is_on() => {
+                let class = self.labels.class_of_task(&self.flows, TaskId::FIRST, index);
+                self.labels.action_of_labels(&self.flows, index, class)
+            }
             Effect::Arrival => self.flows.entries.hot(index).action,
             // The entry has the action of the rule only.
             Effect::PacketTime { .. } => 0,

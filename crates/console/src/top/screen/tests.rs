@@ -40,6 +40,8 @@ fn flow(flow_id: u64) -> FlowRow {
         age_s: flow_id as f64,
         idle_s: 0.0,
         measured: None,
+        dscp_seen: "DF".to_owned(),
+        dscp_set: None,
         behaviour: flow_id.is_multiple_of(3).then(|| "interactive".to_owned()),
         end_reason: None,
     }
@@ -232,6 +234,30 @@ fn services_have_a_pane_where_there_are_some() {
     top.services.clear();
     let text = Screen { top: Some(top), ..screen }.text(80, 24);
     assert!(text.contains("no services") && !text.contains("6 services"), "{text}");
+}
+
+#[test]
+fn a_dscp_is_shown_where_flows_have_one_and_replaces_the_behaviour_on_a_narrow_screen() {
+    let screen = Screen { top: Some(top()), pane: Pane::Flows, ..Screen::default() };
+    let text = screen.text(80, 24);
+    assert!(text.contains("DOES") && !text.contains("DSCP"), "{text}");
+    let with = |seen: &str, set: Option<&str>, width| {
+        let mut top = top();
+        top.flows[0].dscp_seen = seen.to_owned();
+        top.flows[0].dscp_set = set.map(str::to_owned);
+        let screen = Screen { top: Some(top), pane: Pane::Flows, ..Screen::default() };
+        let text = screen.text(width, 24);
+        assert!(text.contains("DSCP"), "{text}");
+        assert_eq!(text.contains("DOES"), width >= 120, "{text}");
+        text.lines().nth(4).unwrap().to_owned()
+    };
+    for width in [80, 120] {
+        assert!(with("AF41", Some("AF42"), width).contains(" AF41>AF42 "));
+        assert!(with("EF", None, width).contains(" EF  "));
+        assert!(with("DF", Some("DF"), width).contains(" DF  "));
+        // An address and port of IPv4 have room.
+        assert!(with("5", None, width).contains(" 10.0.0.0:4000 "));
+    }
 }
 
 #[test]

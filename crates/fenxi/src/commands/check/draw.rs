@@ -225,7 +225,7 @@ fn effects(config: &Config, map: &LabelMap, whose: &str) -> String {
     for (label, action) in map.rows() {
         let shown = match (map.effect(), action.mark, action.dscp) {
             (LabelEffect::Mark, Some(mark), _) => (mark.bits, shown_mark(config, mark)),
-            (LabelEffect::Dscp, _, Some(dscp)) => (dscp.code_point().into(), shown_dscp(dscp)),
+            (LabelEffect::Dscp, _, Some(dscp)) => (dscp.code_point().into(), dscp.to_string()),
             _ => continue,
         };
         let row = by_value.entry(shown.0).or_insert((shown.1, Vec::new()));
@@ -248,15 +248,8 @@ fn effects(config: &Config, map: &LabelMap, whose: &str) -> String {
 /// The bits, and the DSCP in them where they hold one.
 fn shown_mark(config: &Config, mark: policy::Mark) -> String {
     match (config.mark.holds, mark.dscp()) {
-        (MarkAs::Dscp, Some(dscp)) => format!("{:#x} ({})", mark.bits, shown_dscp(dscp)),
+        (MarkAs::Dscp, Some(dscp)) => format!("{:#x} ({dscp})", mark.bits),
         _ => format!("{:#x}", mark.bits),
-    }
-}
-
-fn shown_dscp(dscp: policy::Dscp) -> String {
-    match dscp.name() {
-        Some(name) => name.to_owned(),
-        None => dscp.code_point().to_string(),
     }
 }
 

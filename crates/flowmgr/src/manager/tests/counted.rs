@@ -52,6 +52,22 @@ fn only_flow(bench: &mut Bench) -> FlowRecord {
     flow
 }
 
+/// No packet behind the label is walked, and those that the kernel forwards get the DSCP.
+#[test]
+fn a_label_sets_the_dscp_of_packets_that_are_counted() {
+    let mut bench = Bench::new(counting());
+    bench.burst(&[tcp(0, 1, 2, TCP_SYN), tcp(1, 2, 1, TCP_ACK), tcp(2, 1, 2, TCP_ACK)]);
+    let set = |bench: &Bench| {
+        let mut rows = Vec::with_capacity(crate::CHAIN_FLOWS_MAX);
+        bench.manager.read_flows(0, usize::MAX, &mut rows);
+        rows[0].headers.dscp_set()
+    };
+    assert_eq!(set(&bench), None);
+    bench.answer(CLASS_0);
+    assert_eq!(set(&bench), Some(46));
+    assert_eq!(only_flow(&mut bench).headers.dscp_set(), Some(46));
+}
+
 #[test]
 fn what_was_counted_is_added_to_the_record_by_direction() {
     for (from, to) in [(1, 2), (2, 1)] {
