@@ -14,6 +14,7 @@ use cring::{FlowRef, TASKS_MAX};
 
 use crate::action::{Action, PolicyStamp};
 use crate::behaviour::Behaviour;
+use crate::config::Effect;
 use crate::entry::Counts;
 use crate::flows::Flows;
 use crate::part::{First, Part};
@@ -134,6 +135,8 @@ pub struct RulesChange {
 pub(crate) struct Rules {
     /// Since the first rules were in force.
     in_force: Option<InForce>,
+    /// The action of a labelled flow holds if its stamp is current and its last packet came later.
+    settled_after_us: i64,
     asking: Asking,
 }
 
@@ -171,6 +174,10 @@ impl Rules {
         };
         rules.change(change, flows.clock.packet_us());
         std::mem::swap(&mut rules.named, &mut change.named);
+        self.settled_after_us = match rules.looks_again || flows.effect != Effect::Arrival {
+            true => i64::MAX,
+            false => rules.outdated_us,
+        };
         flows.policy = flows.policy.next();
     }
 

@@ -28,9 +28,9 @@ pub trait Address:
     /// Prefix lengths of one address by which an index may order before it orders by the other.
     const JOINT_BITS: &'static [u8];
 
-    /// Position of a pair of addresses in an index by `outer`, already reduced to a prefix, then
-    /// `inner`.
-    fn joint_point(outer: Self, inner: Self) -> Self::Point;
+    /// Position of a pair of addresses in an index by the first `bits` of `outer`, already reduced
+    /// to them, then `inner`. No bits are between them, because models have a limited precision.
+    fn joint_point(outer: Self, bits: u8, inner: Self) -> Self::Point;
 
     /// A mask of the first `length` bits.
     fn mask(length: u8) -> Self;
@@ -78,8 +78,8 @@ impl Address for u32 {
     const JOINT_BITS: &'static [u8] = &[8, 12, 16, 20, 24, 28, 32];
 
     #[inline(always)]
-    fn joint_point(outer: u32, inner: u32) -> u64 {
-        u64::from(outer) << 32 | u64::from(inner)
+    fn joint_point(outer: u32, bits: u8, inner: u32) -> u64 {
+        u64::from(outer) << bits | u64::from(inner)
     }
 
     #[inline(always)]
@@ -125,8 +125,8 @@ impl Address for u128 {
     const JOINT_BITS: &'static [u8] = &[32, 48, 56, 64];
 
     #[inline(always)]
-    fn joint_point(outer: u128, inner: u128) -> u128 {
-        outer | inner >> 64
+    fn joint_point(outer: u128, bits: u8, inner: u128) -> u128 {
+        (outer >> 64) << bits | inner >> 64
     }
 
     #[inline(always)]

@@ -133,6 +133,8 @@ pub struct Policy {
     /// Bits of deleted rules, which the index still finds.
     gone: Vec<u64>,
     has_gone: bool,
+    /// Changes that its [`crate::Store`] has applied to it.
+    pub(crate) changes: u64,
 }
 
 /// Keys per look-up.
@@ -166,6 +168,7 @@ impl Policy {
             has_behaviours: false,
             gone: Vec::new(),
             has_gone: false,
+            changes: 0,
         };
         policy.add_rows(rules, names)?;
         Ok(policy)
@@ -248,6 +251,12 @@ impl Policy {
     /// Whether both share the trained index, so that they differ in changes only.
     pub(crate) fn shares_index(&self, other: &Policy) -> bool {
         self.v4.shares_index(&other.v4) && self.v6.shares_index(&other.v6)
+    }
+
+    /// Whether both, of one store and numbering, have the same rules, so that they differ at most
+    /// in the index.
+    pub fn has_rules_of(&self, other: &Policy) -> bool {
+        self.changes == other.changes
     }
 
     /// How rules are found, for IPv4 and IPv6.

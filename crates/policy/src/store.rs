@@ -342,7 +342,8 @@ impl Store {
     }
 
     /// Makes a policy the current version.
-    fn show(&mut self, policy: Policy, seen: u64) {
+    fn show(&mut self, mut policy: Policy, seen: u64) {
+        policy.changes = seen;
         self.before = self.current.seen;
         self.current.policy = Arc::new(policy);
         self.current.seen = seen;

@@ -433,14 +433,16 @@ impl Processor {
             (none, Some(new)) => {
                 let (rules, change) = new.begin();
                 *none = Some(rules);
-                change
+                Some(change)
             }
         };
         if let Some(rules) = &self.rules {
             let sinks = self.sinks.iter_mut();
             sinks.for_each(|sink| sink.take_rules(rules.in_force()));
         }
-        self.step(FlowStep::ChangeRules(&mut change));
+        if let Some(change) = &mut change {
+            self.step(FlowStep::ChangeRules(change));
+        }
     }
 
     /// A step that needs nothing else of the processor.

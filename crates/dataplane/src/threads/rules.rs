@@ -200,12 +200,15 @@ impl RulesUpdate {
     }
 
     /// Replaces the rules of a worker, which are left here. Returns the change for its flow
-    /// manager.
-    pub fn replace(&mut self, rules: &mut Box<dyn FlowRules>) -> RulesChange {
-        let is_renumbered = self.rules.in_force().numbering != rules.in_force().numbering;
+    /// manager; `None`: only the index is another, so that no flow looks its rule up again.
+    pub fn replace(&mut self, rules: &mut Box<dyn FlowRules>) -> Option<RulesChange> {
+        let (new, old) = (self.rules.in_force(), rules.in_force());
+        let is_renumbered = new.numbering != old.numbering;
+        let is_same =
+            !is_renumbered && new.policy.has_rules_of(&old.policy) && new.gates == old.gates;
         self.rules.follow(&**rules);
         std::mem::swap(&mut self.rules, rules);
-        change(&**rules, is_renumbered, None)
+        (!is_same).then(|| change(&**rules, is_renumbered, None))
     }
 }
 

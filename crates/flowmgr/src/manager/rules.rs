@@ -27,10 +27,14 @@ impl<P: Part> Walk<P> {
         fate: &mut Fate,
         data: &mut [u8],
     ) {
-        let number = self.flows.entries.hot(index).action;
+        let hot = self.flows.entries.hot(index);
+        let number = hot.action;
         let way = (headers.from_low, packet.time_us);
-        let must_ask = self.rules.must_ask(&self.flows, index, fate.verdict, way);
-        if must_ask && self.waits_for_answer(at, index, packet, (staged, fate.verdict), data)
+        let is_settled =
+            fate.verdict == Verdict::Labelled && self.rules.is_settled(&self.flows, hot);
+        if !is_settled
+            && self.rules.must_ask(&self.flows, index, fate.verdict, way)
+            && self.waits_for_answer(at, index, packet, (staged, fate.verdict), data)
             || number == 0
         {
             return;

@@ -100,6 +100,13 @@ impl InForce {
 }
 
 impl Rules {
+    /// Whether the action of a labelled flow surely holds, so that [`Rules::must_ask`] need not be
+    /// called: the usual packet.
+    #[inline(always)]
+    pub fn is_settled(&self, flows: &Flows, hot: &Hot) -> bool {
+        hot.policy == flows.policy && hot.last_us > self.settled_after_us
+    }
+
     /// Whether to look up the rule of a packet's flow; `verdict` is the verdict by label.
     #[inline(always)] // as are the other parts of the walk
     pub fn must_ask(

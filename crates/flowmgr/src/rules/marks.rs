@@ -144,7 +144,7 @@ pub(crate) struct InForce {
     next_change: usize,
     /// When the oldest of these changes was: the stamp of a flow whose last packet came before may
     /// have wrapped around.
-    outdated_us: i64,
+    pub outdated_us: i64,
 }
 
 impl InForce {

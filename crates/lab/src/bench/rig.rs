@@ -224,7 +224,7 @@ impl Rig {
     pub fn change_rules(&mut self, update: &mut RulesUpdate) {
         if let Some(rules) = &mut self.rules {
             let mut change = update.replace(&mut rules.looked_up);
-            self.manager.change_rules(&mut change);
+            change.iter_mut().for_each(|it| self.manager.change_rules(it));
         }
     }
 

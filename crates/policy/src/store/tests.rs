@@ -47,6 +47,12 @@ fn keys(seed: u64, filters: &[Filter<u32>]) -> Vec<Key<u32>> {
     (0..64).map(|at| random_key(seed ^ at << 40, filters)).collect()
 }
 
+/// What is the same as long as the rules are, see [`Policy::has_rules_of`].
+fn identity(store: &Store) -> (u64, u64) {
+    let Version { policy, numbering, .. } = store.version();
+    (*numbering, policy.changes)
+}
+
 /// Something that is done to a store.
 #[derive(Clone, Debug)]
 enum Step {
@@ -125,7 +131,9 @@ proptest! {
         let (mut training, mut now) = (None, Instant::now());
         for (at, step) in steps.iter().enumerate() {
             let added = random_filters::<u32>(seed ^ at as u64, 40);
+            let before = (identity(&store), store.is_live.clone());
             take_step(&mut store, step, &added, &mut training, &mut now);
+            prop_assert_eq!(before.0 == identity(&store), before.1 == store.is_live);
             agrees(&store, &keys(seed ^ at as u64, &[filters.clone(), added].concat()));
         }
     }

@@ -45,6 +45,8 @@ const KEYS: usize = 1 << 18;
 /// How long the changing thread waits for the version before to come back; afterwards it copies
 /// the rules.
 const PATIENCE: Duration = Duration::from_millis(2);
+/// For how long of it the thread does not give up its core.
+const SOON: Duration = Duration::from_micros(100);
 /// Longest time until a change is in use, ns.
 const LONGEST_NS: u64 = 10_000_000_000;
 
@@ -296,7 +298,6 @@ impl<'a> Changer<'a> {
                 let begun = Instant::now();
                 let version = self.change(additions, turn.batch - additions)?;
                 changed.changes += turn.batch;
-                changed.coverage = changed.coverage.min(self.coverage());
                 outstanding += 1;
                 // The other end goes after this one.
                 let _ = ways.give.send((version, Some(begun)));
@@ -306,6 +307,7 @@ impl<'a> Changer<'a> {
             self.train(&ways, &mut changed, &mut outstanding)?;
         }
         changed.elapsed_s = start.elapsed().as_secs_f64();
+        changed.coverage = changed.coverage.min(self.coverage());
         Ok(changed)
     }
 
@@ -320,6 +322,9 @@ impl<'a> Changer<'a> {
                     *outstanding -= 1;
                     is_of_use |= self.store.give_back(version);
                 }
+                // It comes with the next batch of look-ups, while a training that gets the core
+                // keeps it for milliseconds.
+                Err(TryRecvError::Empty) if from.elapsed() < SOON => std::hint::spin_loop(),
                 Err(TryRecvError::Empty) => thread::yield_now(),
                 Err(TryRecvError::Disconnected) => return false,
             }
@@ -368,6 +373,8 @@ impl<'a> Changer<'a> {
         }
         if let Ok(trained) = ways.finished.try_recv() {
             let trained = trained.map_err(policy::PolicyError::from)?;
+            // The hash tables only grow between trainings.
+            changed.coverage = changed.coverage.min(self.coverage());
             let version = self.store.adopt(trained, Instant::now())?.clone();
             let _ = ways.give.send((version, None));
             *outstanding += 1;

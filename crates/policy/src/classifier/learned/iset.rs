@@ -57,13 +57,13 @@ impl Field {
             Field::Source { bits } => {
                 let mask = A::mask(bits);
                 each.for_each(|(point, key)| {
-                    *point = A::joint_point(key.destination & mask, key.source)
+                    *point = A::joint_point(key.destination & mask, bits, key.source)
                 });
             }
             Field::Destination { bits } => {
                 let mask = A::mask(bits);
                 each.for_each(|(point, key)| {
-                    *point = A::joint_point(key.source & mask, key.destination)
+                    *point = A::joint_point(key.source & mask, bits, key.destination)
                 });
             }
             Field::SourcePort => {
@@ -81,7 +81,10 @@ impl Field {
         let joint = |(outer, outer_length): (A, u8), bits, (inner, length): (A, u8)| {
             let range = || {
                 let outer = outer.prefix(bits);
-                (A::joint_point(outer, inner), A::joint_point(outer, inner.last(length)))
+                (
+                    A::joint_point(outer, bits, inner),
+                    A::joint_point(outer, bits, inner.last(length)),
+                )
             };
             (outer_length >= bits).then(range)
         };

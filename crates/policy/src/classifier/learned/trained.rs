@@ -9,13 +9,13 @@
 //!
 //! Each step prefetches the memory that the next one reads.
 
-use super::IsetFigures;
 use super::block::{Blocks, Filling, LANES};
 use super::gate::Gate;
-use super::groups::{COMPARED, Groups, Header, More};
+use super::groups::{COMPARED, GROUP, Groups, Header, More};
 use super::guard::Guard;
 use super::iset::{self, Field, Partition};
 use super::model::{Model, Window};
+use super::{FEW, IsetFigures};
 use crate::classifier::best::{Best, Hit};
 use crate::classifier::vectors::Vectors;
 use crate::{Address, Filter, Key, Rank};
@@ -127,6 +127,10 @@ impl<A: Address> Iset<A> {
         self.model.windows::<V>(points, windows);
         for window in windows {
             *window = self.groups.confined(*window);
+            // With few keys memory is idle: the block that is most likely comes with its header.
+            if KEYS <= FEW && window.count <= GROUP as u32 {
+                self.blocks.prefetch(window.start + window.count / 2);
+            }
         }
     }
 
@@ -134,16 +138,28 @@ impl<A: Address> Iset<A> {
     pub fn find_buckets<const KEYS: usize>(&self, search: &mut Search<A, KEYS>) {
         let points = &search.points[..search.count];
         let windows = &mut search.windows[..search.count];
-        let longest = windows.iter().map(|window| window.count).max();
-        let mut longest = longest.unwrap_or(0);
-        // Halve long windows, all keys in step.
-        while longest > COMPARED {
-            for (point, window) in points.iter().zip(&mut *windows) {
-                *window = self.groups.halved(*window, *point);
+        let mut long = [0_u8; KEYS];
+        let mut count = 0;
+        for (number, window) in (0..).zip(&*windows) {
+            if window.count > COMPARED {
+                long[count % KEYS] = number;
+                count += 1;
             }
-            longest -= longest / 2;
-            if longest <= COMPARED {
-                windows.iter().for_each(|window| self.groups.prefetch(*window));
+        }
+        // Halve long windows, all in step.
+        while count > 0 {
+            let halved = count;
+            count = 0;
+            for place in 0..halved {
+                let number = long[place % KEYS];
+                let window = &mut windows[usize::from(number)];
+                *window = self.groups.halved(*window, points[usize::from(number)]);
+                if window.count > COMPARED {
+                    long[count % KEYS] = number;
+                    count += 1;
+                } else {
+                    self.groups.prefetch(*window);
+                }
             }
         }
         for (point, window) in points.iter().zip(windows) {
