@@ -44,8 +44,14 @@ static: ## static programs without ONNX Runtime, for small routers, in target/st
 static-test: fenxi static ## the static programs give the same records, aarch64 under qemu-user; needs qemu-user-static
 	scripts/test/static
 
+IPK := x86_64 aarch64_generic aarch64_cortex-a53 aarch64_cortex-a72
+
+.PHONY: ipk
+ipk: static ## packages for opkg (OpenWrt up to 24.10), in target/ipk; IPK names their architectures
+	@scripts/release/ipk $(IPK)
+
 .PHONY: openwrt-test
-openwrt-test: static ## the files of packaging/openwrt with busybox: boot, label, reload, stop; needs root, busybox
+openwrt-test: static ## the package for opkg with busybox: install, label, reload, remove; needs root, busybox
 	scripts/test/openwrt
 
 .PHONY: deb

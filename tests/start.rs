@@ -3,6 +3,7 @@
 //! takes part. In a network namespace, so as root; skipped by name without.
 
 use crate::common;
+use crate::run::traffic::send;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,6 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use common::lab::Lab;
 use common::live::{Live, fenxi_on};
+use common::packets;
 
 /// Far more than any start takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -304,18 +306,36 @@ fn few_descriptors_are_refused_and_are_no_reason_to_panic() {
 struct Group(PathBuf);
 
 impl Group {
-    fn with(mib: u64) -> Option<Group> {
-        let name = format!("fenxi-test-{}", std::process::id());
+    /// `None`, said on the terminal: this machine lets nobody make one.
+    fn with(mib: u64, test: &str) -> Option<Group> {
+        let group = Group::create(mib, &format!("fenxi-{}-{test}", std::process::id()));
+        if group.is_none() {
+            common::skip(test, "a control group for memory");
+        }
+        group
+    }
+
+    fn create(mib: u64, name: &str) -> Option<Group> {
         let hierarchies =
             [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
         hierarchies.into_iter().find_map(|(root, limit)| {
-            let group = Path::new(root).join(&name);
+            let group = Path::new(root).join(name);
             fs::create_dir(&group).ok()?;
             let group = Group(group);
             let limit = group.0.join(limit);
             fs::write(limit, (mib << 20).to_string()).ok()?;
             Some(group)
         })
+    }
+
+    /// fenxi in this group. `ip netns exec` would hide the control groups, so it is to be started
+    /// in the namespace of a lab's network alone.
+    fn fenxi(&self) -> Command {
+        let mut command = Command::new("sh");
+        let enter = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", self.0.display());
+        command.args(["-c", &enter, "sh"]).arg(common::fenxi::<&str>([]).get_program());
+        command.env("FENXI_CONFIG", "").current_dir(common::root());
+        command
     }
 }
 
@@ -328,23 +348,13 @@ impl Drop for Group {
 #[test]
 fn a_flow_table_that_memory_does_not_hold_is_warned_of() {
     let Some(lab) = lab("memory") else { return };
-    let Some(group) = Group::with(256) else {
-        let needs = "a control group for memory";
-        return common::skip("a_flow_table_that_memory_does_not_hold_is_warned_of", needs);
-    };
-    let enter = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", group.0.display());
+    let test = "a_flow_table_that_memory_does_not_hold_is_warned_of";
+    let Some(group) = Group::with(256, test) else { return };
     let said = |flows: &str| {
-        let program = common::fenxi::<&str>([]);
         let interface = "io.interfaces=[\"left\"]";
         let args = ["--set", interface, "--set", flows].into_iter();
         let args: Vec<&str> = args.chain(common::SIMULATED).collect();
-        // In the namespace of the network alone: `ip netns exec` would hide the control groups.
-        let live = lab.on("host", || {
-            let mut command = Command::new("sh");
-            command.args(["-c", &enter, "sh"]).arg(program.get_program());
-            command.env("FENXI_CONFIG", "").current_dir(common::root());
-            Live::launch(command, &args)
-        });
+        let live = lab.on("host", || Live::launch(group.fenxi(), &args));
         live.terminate(0).stderr
     };
     let warning = "MiB of memory, and 256 MiB are available";
@@ -353,6 +363,47 @@ fn a_flow_table_that_memory_does_not_hold_is_warned_of() {
     assert!(many.contains("set flow.max_flows = "), "{many}");
     let few = said("flow.max_flows=65536");
     assert!(!few.contains(warning), "{few}");
+}
+
+/// Nobody has to size the table: 256 MiB hold the one that they get, and the flood that fills it.
+#[test]
+fn a_flood_fills_the_table_of_a_small_machine_and_nothing_else() {
+    let Some(lab) = lab("small") else { return };
+    let test = "a_flood_fills_the_table_of_a_small_machine_and_nothing_else";
+    let Some(group) = Group::with(256, test) else { return };
+    let mut show = group.fenxi();
+    show.args(["config", "show", "--origin"]);
+    let shown = common::run(show).expect_code(0).stdout;
+    let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    for key in ["max_flows = 65536", "counted_flows = 65536", "blocks = 32"] {
+        let line = format!("{key} # default for 256 MiB of memory");
+        assert!(shown.contains(&line), "{line}: {shown}");
+    }
+
+    let args = [&["--set", "io.interfaces=[\"left\"]"][..], &common::SIMULATED].concat();
+    let live = lab.on("host", || Live::of_default_size(group.fenxi(), &args));
+    assert_eq!(live.metric_sum("fenxi_flow_table_capacity_entries"), 65_536.0);
+    let dir = tempfile::tempdir().unwrap();
+    let flood = dir.path().join("flood.pcap");
+    // Flows of a packet each, until the table is full.
+    for host in 1.. {
+        let ports = 1024..41_024;
+        let packet = |port| {
+            let datagram = packets::udp([port, 9000], 20);
+            packets::ethernet(0x0800, &packets::ipv4([host, 250], 17, &datagram))
+        };
+        fs::write(&flood, packets::whole(ports.map(packet))).unwrap();
+        let sent = lab.on("host", || send(&flood, "right"));
+        live.wait_for_packets(u64::from(host) * sent / 2);
+        if live.metric_sum("fenxi_flows_evicted_total") > 0.0 {
+            break;
+        }
+        assert!(host < 100, "{}", live.metric_sum("fenxi_flow_table_entries"));
+    }
+    let resident = live.resident_kib();
+    assert!(resident < 128 << 10, "{resident} KiB");
+    let finished = live.terminate(0);
+    assert!(!finished.stderr.contains("full flow tables need"), "{}", finished.stderr);
 }
 
 #[test]

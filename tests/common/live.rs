@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A ring of the default size holds 0.26 s, and a busy machine may let the one who reads it wait
 /// longer. A test of lost packets has a smaller one of its own.
-const RING: &str = "io.blocks=1024";
+const SIZES: [&str; 4] = ["--set", "flow.max_flows=16384", "--set", "io.blocks=1024"];
 
 /// How often the service manager wants to hear of progress.
 pub const WATCHDOG: Duration = Duration::from_secs(4);
@@ -82,7 +82,14 @@ impl Live {
 
     /// The same, without waiting.
     pub fn begin(command: Command, args: &[&str]) -> Live {
-        Live::begin_with(command, args, Stdio::null(), Store::default())
+        Live::begin_with(command, &[&SIZES[..], args].concat(), Stdio::null(), Store::default())
+    }
+
+    /// One with table and ring as by default, once it is ready.
+    pub fn of_default_size(command: Command, args: &[&str]) -> Live {
+        let live = Live::begin_with(command, args, Stdio::null(), Store::default());
+        live.wait_until_ready();
+        live
     }
 
     /// One that gets what the one before has left in the store, once it is ready.
@@ -90,7 +97,8 @@ impl Live {
         let (launcher, stdin) = store.launcher();
         let launcher: Vec<&str> = launcher.iter().map(String::as_str).collect();
         let stdin = Stdio::from(OwnedFd::from(stdin));
-        let live = Live::begin_with(fenxi_on(lab, host, &launcher), args, stdin, store);
+        let args = [&SIZES[..], args].concat();
+        let live = Live::begin_with(fenxi_on(lab, host, &launcher), &args, stdin, store);
         live.wait_until_ready();
         live
     }
@@ -99,7 +107,7 @@ impl Live {
         let dir = tempfile::tempdir().unwrap();
         let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
         manager.set_read_timeout(Some(PATIENCE)).unwrap();
-        command.args(["run", "--json", "--set", "flow.max_flows=16384", "--set", RING]).args(args);
+        command.args(["run", "--json"]).args(args);
         for (key, value) in [("control.http", "unix:"), ("control.socket", "")] {
             let path = dir.path().join(key);
             command.args(["--set", &format!("{key}={value}{}", path.display())]);

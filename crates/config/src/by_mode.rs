@@ -31,7 +31,7 @@ impl Settings {
         self.set_default("analytics.policy", policy.name(), is_mark);
     }
 
-    fn setting_mut(&mut self, path: &str) -> Option<&mut Setting> {
+    pub(crate) fn setting_mut(&mut self, path: &str) -> Option<&mut Setting> {
         let (section, name) = path.split_once('.')?;
         let mut tables = self.tables.iter_mut();
         let table = tables.find(|table| table.section.name == section)?;

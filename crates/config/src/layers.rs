@@ -5,7 +5,6 @@
 //! each keeps its [`Origin`](crate::origin::Origin). Nothing here stops at the first problem: a
 //! wrong value is noted, the layer below keeps its place, and reading goes on.
 
-use crate::keys::Section;
 use crate::settings::Settings;
 
 mod layer;
@@ -30,16 +29,15 @@ pub struct FileLayer {
     pub text: String,
 }
 
-/// Reads all layers on top of each other. Problems are one line each, in the order in which a user
-/// would look for them.
+/// Reads all layers on top of the defaults. Problems are one line each, in the order in which a
+/// user would look for them.
 pub(crate) fn read(
-    sections: Vec<&'static Section>,
+    mut settings: Settings,
     files: &[FileLayer],
     variables: &[(String, String)],
     sets: &[String],
     problems: &mut Vec<String>,
 ) -> Settings {
-    let mut settings = Settings::new(sections);
     for FileLayer { name, text } in files {
         let source = Source::File { name: name.as_str().into(), text };
         Layer::new(source, &mut settings, problems).read_file(text);

@@ -12,6 +12,7 @@
 
 use std::path::Path;
 
+mod by_memory;
 mod by_mode;
 mod check;
 pub mod checked;
@@ -127,13 +128,13 @@ impl Config {
 
     /// The same with everything given: files, and the environment as (name, value).
     fn from_layers(
-        sections: Vec<&'static Section>,
+        defaults: Settings,
         files: &[layers::FileLayer],
         variables: &[(String, String)],
         sets: &[String],
         mut problems: Vec<String>,
     ) -> Result<Loaded, ConfigErrors> {
-        let settings = layers::read(sections, files, variables, sets, &mut problems);
+        let settings = layers::read(defaults, files, variables, sets, &mut problems);
         Config::checked(settings, problems)
     }
 

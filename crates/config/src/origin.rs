@@ -12,6 +12,8 @@ pub enum Origin {
     BuiltIn,
     /// The default of the mode of this name, which is another one than the built-in.
     Mode(&'static str),
+    /// The default for this many bytes of memory, which are too few for the built-in.
+    Memory(u64),
     /// A line of a configuration file, counted from 1.
     File {
         /// The file as it was named.
@@ -28,13 +30,13 @@ pub enum Origin {
 impl Origin {
     /// Whether nobody set the value.
     pub fn is_default(&self) -> bool {
-        matches!(self, Origin::BuiltIn | Origin::Mode(_))
+        matches!(self, Origin::BuiltIn | Origin::Mode(_) | Origin::Memory(_))
     }
 
     /// Number of the layer; a greater one overrides the others.
     pub fn rank(&self) -> usize {
         match self {
-            Origin::BuiltIn | Origin::Mode(_) => 0,
+            Origin::BuiltIn | Origin::Mode(_) | Origin::Memory(_) => 0,
             Origin::File { .. } => 1,
             Origin::Variable(_) => 2,
             Origin::Set => 3,
@@ -57,6 +59,7 @@ impl fmt::Display for Origin {
         match self {
             Origin::BuiltIn => f.write_str("built-in"),
             Origin::Mode(mode) => write!(f, "default of mode {mode}"),
+            Origin::Memory(bytes) => write!(f, "default for {} MiB of memory", bytes >> 20),
             Origin::File { file, line } => write!(f, "{file}:{line}"),
             Origin::Variable(name) => f.write_str(name),
             Origin::Set => f.write_str("--set"),

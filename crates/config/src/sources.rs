@@ -9,7 +9,7 @@ use accel::{ReadError, read_regular};
 
 use crate::checked::SECTIONS;
 use crate::layers::{FILE_VARIABLE, FileLayer};
-use crate::{Config, ConfigErrors, Loaded, Section};
+use crate::{Config, ConfigErrors, Loaded, Section, Settings};
 
 /// The file that commands about the service read unless `--config` or [`FILE_VARIABLE`] names
 /// another one.
@@ -30,6 +30,7 @@ pub struct Sources {
     is_default: bool,
     sets: Vec<String>,
     sections: Vec<&'static Section>,
+    memory: Option<u64>,
 }
 
 impl Sources {
@@ -58,7 +59,15 @@ impl Sources {
             is_default,
             sets: sets.to_vec(),
             sections: SECTIONS.to_vec(),
+            memory: None,
         }
+    }
+
+    /// These, with defaults for live traffic within this many bytes of memory, if they are known.
+    /// A replay has none, so that it repeats on every machine.
+    pub fn within(mut self, memory: Option<u64>) -> Sources {
+        self.memory = memory;
+        self
     }
 
     /// These, with sections that [`Config`] has no field for: [`Config::section`] gives their
@@ -81,7 +90,15 @@ impl Sources {
         let files = self.files()?;
         let mut problems = Vec::new();
         let variables = variables(&mut problems);
-        Config::from_layers(self.sections.clone(), &files, &variables, &self.sets, problems)
+        Config::from_layers(self.defaults(), &files, &variables, &self.sets, problems)
+    }
+
+    fn defaults(&self) -> Settings {
+        let sections = self.sections.clone();
+        match self.memory {
+            Some(memory) => Settings::within(sections, memory),
+            None => Settings::new(sections),
+        }
     }
 
     /// The socket on which a service with this configuration listens for `fenxi ctl`. Other
@@ -91,9 +108,8 @@ impl Sources {
         let files = self.files().unwrap_or_default();
         let mut problems = Vec::new();
         let variables = variables(&mut problems);
-        let sections = self.sections.clone();
         let read = crate::layers::read;
-        let settings = read(sections, &files, &variables, &self.sets, &mut problems);
+        let settings = read(self.defaults(), &files, &variables, &self.sets, &mut problems);
         settings.setting("control.socket").file().ok().flatten()
     }
 

@@ -12,7 +12,7 @@ use crate::effective::Effective;
 use crate::keys::{Key, Shape};
 use crate::origin::Origin;
 use crate::setting::Setting;
-use crate::{Config, ConfigErrors, layers};
+use crate::{Config, ConfigErrors, Settings, layers};
 
 mod devices;
 mod mark;
@@ -23,6 +23,11 @@ mod wrong;
 
 const EXAMPLE: &str = include_str!("../../../configs/1-1-1.toml");
 
+/// The built-in defaults.
+pub(super) fn defaults() -> Settings {
+    Settings::new(SECTIONS.to_vec())
+}
+
 pub(super) fn load(
     file: &str,
     variables: &[(&str, &str)],
@@ -32,7 +37,7 @@ pub(super) fn load(
         variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let sets: Vec<_> = sets.iter().map(|set| (*set).to_owned()).collect();
     let file = layers::FileLayer { name: "c.toml".to_owned(), text: file.to_owned() };
-    let loaded = Config::from_layers(SECTIONS.to_vec(), &[file], &variables, &sets, Vec::new());
+    let loaded = Config::from_layers(defaults(), &[file], &variables, &sets, Vec::new());
     let loaded = loaded.map_err(|errors| match errors {
         ConfigErrors::Invalid(lines) => lines,
         ConfigErrors::Unreadable(line) => panic!("nothing was read: {line}"),

@@ -14,7 +14,10 @@ pub mod run;
 
 use crate::cli::ShowArgs;
 use crate::exit::{Failure, print};
+use crate::memory;
+use crate::proc::Machine;
 use config::effective::EffectiveKey;
+use config::origin::Origin;
 
 /// The keys that `fenxi config show` prints even where nobody set them: what a first configuration
 /// decides.
@@ -34,7 +37,8 @@ const FIRST_KEYS: [&str; 10] = [
 /// `fenxi config show`: prints TOML that can be used as a configuration file, or with `--json` one
 /// object of all keys with unit and meaning.
 pub fn show_config(args: &ShowArgs) -> Result<(), Failure> {
-    let mut effective = args.config.of_service().load()?.effective();
+    let memory = memory::total(&Machine::here());
+    let mut effective = args.config.of_service().within(memory).load()?.effective();
     if args.json {
         let json = serde_json::to_string_pretty(&effective)
             .map_err(|error| Failure::software(error.to_string()))?;
@@ -47,7 +51,8 @@ pub fn show_config(args: &ShowArgs) -> Result<(), Failure> {
     // A task begins with its name.
     let is_shown = |row: &EffectiveKey| {
         let key = row.key.as_str();
-        !row.origin.is_default() || FIRST_KEYS.contains(&key) || key.ends_with(".name")
+        let is_unusual = !row.origin.is_default() || matches!(row.origin, Origin::Memory(_));
+        is_unusual || FIRST_KEYS.contains(&key) || key.ends_with(".name")
     };
     effective.config.retain(is_shown);
     let others = all - effective.config.len();

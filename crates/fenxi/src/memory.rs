@@ -1,6 +1,7 @@
 //! Memory that a configuration needs, and memory that this process may use.
 
 use config::Config;
+use config::checked::Capture;
 use dataplane::tasks::OpenTask;
 use flowmgr::table_bytes;
 
@@ -14,15 +15,15 @@ pub const MIB: u64 = 1 << 20;
 const SLOT_BYTES: u64 = size_of::<cring::Slot>() as u64;
 
 /// Bytes of the program: code, libraries, a session of the shipped model. Measured: 35 MiB, with
-/// ONNX Runtime 51 MiB.
-const PROGRAM: u64 = 64 * MIB;
+/// ONNX Runtime 51 MiB; the static program 16 MiB.
+const PROGRAM: u64 = if cfg!(feature = "ort") { 64 * MIB } else { 24 * MIB };
 
 /// Memory that a configuration needs, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
     /// Flow tables when full; their pages are taken as flows begin.
     pub tables: u64,
-    /// Receive rings and series rings, taken at start.
+    /// Receive rings, series rings and flows that the kernel counts, taken at start.
     pub rings: u64,
     /// Copies of the memory of servers while `servers.path` is written.
     pub copies: u64,
@@ -36,7 +37,14 @@ impl Need {
         let instances = config.pipeline.instances as u64;
         let flow_managers = layout.flow_managers as u64 * instances;
         let ring = (io.backend.ring_bytes)(&ports::settings(io, None, ""));
-        let receive = ring * io.interfaces.len() as u64;
+        // As the maps of packetio's programs in the kernel have it.
+        let counted = match io.capture {
+            Capture::All => 0,
+            Capture::First => 64 + 24,
+            Capture::Kernel => 64 + 24 + 128,
+        };
+        let counted = counted * u64::from(io.counted_flows);
+        let receive = (ring + counted) * io.interfaces.len() as u64;
         let rings = layout.rings().len() * tasks.len();
         let slots = rings as u64 * instances * config.ring.slots as u64;
         let (series, bounds) = (OpenTask::series(tasks), config.behaviour.in_use());
@@ -86,6 +94,13 @@ impl Need {
     }
 }
 
+/// Bytes of the machine, or of the control groups of this process where these have less; `None`
+/// where nobody says.
+pub fn total(machine: &Machine) -> Option<u64> {
+    let all = machine.bytes("proc/meminfo", "MemTotal");
+    all.into_iter().chain(limit(machine)).min()
+}
+
 /// Bytes that a process may use, the `held` ones among them.
 pub fn available(machine: &Machine, held: u64) -> u64 {
     let free = machine.bytes("proc/meminfo", "MemAvailable");
@@ -126,10 +141,15 @@ pub mod tests {
 
     #[test]
     fn the_need_of_the_defaults_is_that_of_the_drawing() {
-        let config = Config::load(None, &["io.interfaces=[\"eth0\"]".to_owned()]).unwrap();
-        let need = Need::new(&config, &OpenTask::open_all(&config, None).unwrap());
+        let of = |set: &str| {
+            let sets = ["io.interfaces=[\"eth0\"]", set].map(str::to_owned);
+            let config = Config::load(None, &sets).unwrap();
+            Need::new(&config, &OpenTask::open_all(&config, None).unwrap())
+        };
+        let need = of("io.capture=all");
         assert_eq!(need.rings, 256 * 131_072 + 4096 * SLOT_BYTES);
         assert!(need.tables > 172 << 20, "{need:?}");
+        assert_eq!(of("io.capture=first").rings, need.rings + 131_072 * 88);
     }
 
     #[test]
@@ -171,6 +191,20 @@ pub mod tests {
         assert_eq!(least(former, &[(top, "2097152\n")]), Some(2 << 20));
         let root = "sys/fs/cgroup/memory.max";
         assert_eq!(least("0::/\n", &[(root, "4096\n")]), Some(4096));
+    }
+
+    #[test]
+    fn a_control_group_may_have_less_than_the_machine_but_not_more() {
+        let of = |limit: &str| {
+            let files = [
+                ("proc/meminfo", "MemTotal:  245760 kB\nMemAvailable:  9 kB\n"),
+                ("proc/self/cgroup", "0::/fenxi\n"),
+                ("sys/fs/cgroup/fenxi/memory.max", limit),
+            ];
+            total(&machine(&files).1).map(|bytes| bytes / MIB)
+        };
+        assert_eq!([of("max\n"), of("134217728\n"), of("1073741824\n")], [240, 128, 240].map(Some));
+        assert_eq!(total(&machine(&[]).1), None);
     }
 
     #[test]

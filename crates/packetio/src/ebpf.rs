@@ -1,16 +1,24 @@
 //! Programs and maps of an object, and causes of aya's errors.
 
 use std::error::Error;
-use std::io;
+use std::io::{self, Read};
 
 use aya::maps::Map;
 use aya::programs::{ProgramError, SchedClassifier};
 use aya::{Ebpf, EbpfError};
+use flate2::bufread::ZlibDecoder;
 
 type Cause<'a> = &'a (dyn Error + 'static);
 
 fn causes(error: Cause<'_>) -> impl Iterator<Item = Cause<'_>> {
     std::iter::successors(Some(error), |&error| error.source())
+}
+
+/// An object as `build.rs` has packed it.
+pub(crate) fn unpacked(packed: &[u8]) -> io::Result<Vec<u8>> {
+    let mut object = Vec::new();
+    ZlibDecoder::new(packed).read_to_end(&mut object)?;
+    Ok(object)
 }
 
 /// Loads a program into the kernel, unless it is loaded.

@@ -63,7 +63,8 @@ section! {
     /// traffic
     hash_seed: Option<u64> = restart "hash_seed", integer(0, i64::MAX), "0", "" => hash_seed;
     /// flows held by each flow manager; where the table is full, half-open and idle flows are
-    /// evicted, and if there are none, packets of new flows pass as table_full
+    /// evicted, and if there are none, packets of new flows pass as table_full. With less than
+    /// 4 GB of memory, `fenxi run` has one for each 4 kB by default, 65536 with 256 MB
     max_flows: usize = restart "max_flows", integer(64, MAX_FLOWS_MAX as i64), "1048576", "flows";
     /// size of the hash table; 0: a quarter of max_flows, rounded up to a power of two
     buckets: usize = restart "buckets",

@@ -35,7 +35,8 @@ section! {
     capture: Capture = restart "capture", Kind::OneOf(Capture::NAMES), "\"all\"", "";
     /// capture first and kernel: flows that the kernel counts, for each interface and flow
     /// manager; it takes 88 bytes for each at once, and beyond them gives up the counts of flows
-    /// that were silent for longest
+    /// that were silent for longest. With less than 512 MB of memory, `fenxi run` has one for
+    /// each 4 kB by default
     counted_flows: u32 = restart "counted_flows", integer(1024, MAX_FLOWS_MAX as i64), "131072",
         "flows";
     /// whether frames for other machines are received; inline always does
@@ -45,7 +46,8 @@ section! {
     /// size of a block of the receive ring; no frame may be larger
     block_bytes: u32 = restart "block_bytes", power_of_two(1 << 16, 1 << 24), "131072", "bytes";
     /// blocks of a receive ring; each flow manager has one ring per interface, which holds at
-    /// least the frames of blocks x block_timeout_ms
+    /// least the frames of blocks x block_timeout_ms. With less than 2 GB of memory, `fenxi run`
+    /// has one for each 8 MB by default, 32 with 256 MB
     blocks: u32 = restart "blocks", integer(2, 65_536), "256", "blocks";
     /// a block that is not full is handed over this long after its first frame
     block_timeout_ms: u32 = restart "block_timeout_ms", integer(1, 1000), "1", "milliseconds";

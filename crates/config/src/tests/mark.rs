@@ -230,7 +230,7 @@ fn mode_mark_has_defaults_of_its_own_and_settings_win() {
 fn defaults_of_a_mode_are_those_of_the_run() {
     let read = |sets: &[&str]| {
         let sets: Vec<_> = sets.iter().map(|set| (*set).to_owned()).collect();
-        Config::from_layers(crate::checked::SECTIONS.to_vec(), &[], &[], &sets, Vec::new()).unwrap()
+        Config::from_layers(super::defaults(), &[], &[], &sets, Vec::new()).unwrap()
     };
     let [tap, mark] = [read(&[]), read(&["io.mode=mark"])];
     for (running, next) in [(&tap, &mark), (&mark, &tap)] {

@@ -41,7 +41,7 @@ records = false
 
 fn loaded(text: &str) -> Loaded {
     let file = layers::FileLayer { name: "c.toml".to_owned(), text: text.to_owned() };
-    match Config::from_layers(crate::checked::SECTIONS.to_vec(), &[file], &[], &[], Vec::new()) {
+    match Config::from_layers(super::defaults(), &[file], &[], &[], Vec::new()) {
         Ok(loaded) => loaded,
         Err(ConfigErrors::Invalid(lines)) => panic!("{lines:?}"),
         Err(ConfigErrors::Unreadable(line)) => panic!("nothing was read: {line}"),

@@ -28,7 +28,7 @@ fn load_files(files: &[&str]) -> Result<Config, Vec<String>> {
         .enumerate()
         .map(|(i, text)| FileLayer { name: format!("{i}.toml"), text: (*text).to_owned() });
     let files: Vec<_> = files.collect();
-    match Config::from_layers(crate::checked::SECTIONS.to_vec(), &files, &[], &[], Vec::new()) {
+    match Config::from_layers(super::defaults(), &files, &[], &[], Vec::new()) {
         Ok(loaded) => Ok(loaded.config),
         Err(ConfigErrors::Invalid(lines)) => Err(lines),
         Err(ConfigErrors::Unreadable(line)) => panic!("nothing was read: {line}"),
@@ -125,8 +125,7 @@ fn the_example_files_task_has_the_defaults() {
 fn a_reload_takes_over_the_keys_of_a_task_but_no_other_tasks() {
     let loaded = |text: &str| {
         let file = FileLayer { name: "c.toml".to_owned(), text: text.to_owned() };
-        Config::from_layers(crate::checked::SECTIONS.to_vec(), &[file], &[], &[], Vec::new())
-            .unwrap()
+        Config::from_layers(super::defaults(), &[file], &[], &[], Vec::new()).unwrap()
     };
     let running = loaded("[[task]]\nname = \"a\"\ncache_prefix = 4");
     let next = loaded("[[task]]\nname = \"a\"\ncache_prefix = 5\nmodel = \"m\"");

@@ -52,9 +52,11 @@ use machine::Machine;
 /// `--deep`: any problem of this machine.
 pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     let sources = args.live.sources([])?;
-    let config = sources.load()?.config;
     let unit = sources.file().and_then(service_unit::of_file);
     let machine = Machine::with_service(unit.as_deref().unwrap_or(service_unit::UNIT));
+    let memory = crate::memory::total(&machine).filter(|_| !args.config_only);
+    let sources = sources.within(memory);
+    let config = sources.load()?.config;
     // With other values this is not the service's configuration.
     let is_of_service =
         unit.is_some() && args.live.mode.is_none() && args.live.config.sets.is_empty();

@@ -13,6 +13,7 @@ use packetio::interface;
 
 use crate::cli::{InitArgs, Link, Want};
 use crate::exit::{Failure, print};
+use crate::memory;
 use crate::proc::Machine;
 
 /// The configuration of the package. As long as nobody has changed it, it may be replaced.
@@ -51,7 +52,8 @@ pub fn init(args: &InitArgs) -> Result<(), Failure> {
             "--interface {interface}: no such interface; there are: {known}{near}"
         )));
     }
-    let mut files = vec![(args.file.clone(), text::configuration(&answers), 0o644)];
+    let configuration = text::configuration(&answers, memory::total(&machine));
+    let mut files = vec![(args.file.clone(), configuration, 0o644)];
     if answers.want == Want::Shape {
         let folder = args.file.with_file_name("shaper");
         for (name, text, mode) in SHAPER {

@@ -7,6 +7,8 @@ use tracing::info;
 use crate::cli::RunArgs;
 use crate::exit::{Failure, print, remark};
 use crate::log;
+use crate::memory;
+use crate::proc::Machine;
 use crate::run::{self, RunPlan};
 use crate::summary::Summary;
 
@@ -16,7 +18,8 @@ use crate::summary::Summary;
 /// # Errors
 /// The run could not start, or ended early; in the latter case the summary is still printed.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
-    let sources = args.live.sources(args.output.sets())?;
+    let memory = memory::total(&Machine::here());
+    let sources = args.live.sources(args.output.sets())?.within(memory);
     let loaded = sources.load()?.live();
     let mut config = loaded.config.clone();
     let flow = &mut config.flow;

@@ -9,15 +9,15 @@ use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
 use aya::{Ebpf, EbpfLoader};
 use aya_obj::generated::BPF_F_INNER_MAP;
 
-use crate::ebpf::{errno, load_error};
+use crate::ebpf::{errno, load_error, unpacked};
 
 /// `struct block` of `bpf/net.h`.
 pub(super) type Block = [u8; 65_536 + 256];
 /// Elements of a question.
 pub const PLACES: usize = 12;
 
-/// Built from `bpf/ask.c` by `make bpf`.
-static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/ask.o");
+/// Built from `bpf/ask.c` by `make bpf`, and packed.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ask.o"));
 /// Where answer and question stand in the program's packet.
 const ANSWER: Range<usize> = 16..24;
 const QUESTION: Range<usize> = 24..24 + (2 * PLACES + 4) * size_of::<u32>();
@@ -112,7 +112,7 @@ impl KernelNet {
     /// these are not the bytes of a network.
     pub fn load(net: &[u8]) -> Result<KernelNet, KernelNetError> {
         let load = || -> Result<Ebpf, Box<dyn Error>> {
-            let mut ebpf = EbpfLoader::new().load(OBJECT)?;
+            let mut ebpf = EbpfLoader::new().load(&unpacked(OBJECT)?)?;
             program(&mut ebpf)?.load()?;
             put(&mut ebpf, net, 0)?;
             Ok(ebpf)

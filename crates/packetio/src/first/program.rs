@@ -17,14 +17,14 @@ use super::kfunc;
 use super::labels::{Constants, set_ports};
 use super::layout::{Counters, WAYS, WORKERS_MAX, ticks};
 use super::table::Table;
-use crate::ebpf::{errno, load_error, load_program, take};
+use crate::ebpf::{errno, load_error, load_program, take, unpacked};
 use crate::error::OpenError;
 use crate::interface::{ETHERNET, Interface};
 use crate::settings::{Direction, FirstPackets, PortSettings};
 
-/// Built from `bpf/first.c` by `make bpf`; with labels in the kernel, and without.
-static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/first.o");
-static OBJECT_WITH_LABELS: &[u8] = aya::include_bytes_aligned!("../../bpf/kernel.o");
+/// Built from `bpf/first.c` by `make bpf`, and packed; without labels in the kernel, and with.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/first.o"));
+static OBJECT_WITH_LABELS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernel.o"));
 /// The programs for what comes in, and for what goes out where that is another one.
 const IN: &str = "fenxi_first";
 const OUT: &str = "fenxi_out";
@@ -120,19 +120,17 @@ fn load_object(
     let editions = first.labels.as_deref();
     let labels = editions.map(KernelEditions::first);
     let has_marks = labels.is_some_and(|it| it.marks.is_some());
-    let link = || kfunc::link(OBJECT_WITH_LABELS, Btf::from_sys_fs().ok().as_ref()).ok();
+    let packed = if labels.is_some() { OBJECT_WITH_LABELS } else { OBJECT };
+    let object = unpacked(packed).map_err(|error| refused(interface, &error))?;
+    let link = || kfunc::link(&object, Btf::from_sys_fs().ok().as_ref()).ok();
     let linked = if has_marks { link() } else { None };
     let constants = labels.map(|it| Constants::new(it, linked.is_some()));
     let mut loader = EbpfLoader::new();
-    let object = match &constants {
-        None => OBJECT,
-        Some(constants) => {
-            loader.override_global("settings", constants, true);
-            loader.override_global("marks_connections", &constants.marks, true);
-            loader.map_max_entries("series", entries);
-            linked.as_deref().unwrap_or(OBJECT_WITH_LABELS)
-        }
-    };
+    if let Some(constants) = &constants {
+        loader.override_global("settings", constants, true);
+        loader.override_global("marks_connections", &constants.marks, true);
+        loader.map_max_entries("series", entries);
+    }
     let loaded = loader
         .override_global("workers", &workers, true)
         .override_global("is_ethernet", &is_ethernet, true)
@@ -144,7 +142,7 @@ fn load_object(
         .override_global("hash_secrets", secrets.as_slice(), true)
         .map_max_entries("table", workers.saturating_mul(sets))
         .map_max_entries("table_words", workers.saturating_mul(sets))
-        .load(object)
+        .load(linked.as_deref().unwrap_or(&object))
         .map_err(Box::<dyn Error>::from);
     let table = |mut ebpf: Ebpf| {
         if let Some(editions) = editions {

@@ -26,7 +26,11 @@ const FLOWS_PER_GBIT: u64 = 57_600 * 30 / 10;
 /// Bounds of the flow table: 28 MiB, so that a flood does not fill it at once; and 1.7 GiB.
 const FLOWS: [u64; 2] = [1 << 16, 1 << 22];
 
-pub fn configuration(answers: &Answers) -> String {
+/// Bytes of memory for each flow: the table takes a third of them. Where a link has more flows, the
+/// default stays, which is by memory.
+const FLOW_SHARE: u64 = 1024;
+
+pub fn configuration(answers: &Answers, memory: Option<u64>) -> String {
     let Answers { want, interface, link } = answers;
     let (what, mode) = match want {
         Want::See => ("to see what is on the network", "tap"),
@@ -41,7 +45,10 @@ pub fn configuration(answers: &Answers) -> String {
     if *want != Want::Shape {
         text += "# A mirror port carries frames for other machines.\npromiscuous = true\n";
     }
-    text += &format!("\n[flow]\n# Enough for {link}.\nmax_flows = {}\n", max_flows(*link));
+    let flows = max_flows(*link);
+    if memory.is_none_or(|memory| flows * FLOW_SHARE <= memory) {
+        text += &format!("\n[flow]\n# Enough for {link}.\nmax_flows = {flows}\n");
+    }
     match want {
         Want::See => {}
         Want::Shape => {
@@ -150,6 +157,7 @@ pub fn next(answers: &Answers, file: &Path, roles: &Roles) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::MIB;
     use crate::proc::tests::machine;
 
     fn answers(want: Want) -> Answers {
@@ -161,6 +169,8 @@ mod tests {
     fn tables_are_sized_by_the_link() {
         let of = |down| max_flows(Link { down, up: down });
         assert_eq!([of(5_000), of(1_000_000), of(10_000_000)], [65_536, 524_288, 4_194_304]);
+        let written = |memory| configuration(&answers(Want::See), memory).contains("\nmax_flows");
+        assert_eq!([None, Some(64 * MIB), Some(63 * MIB)].map(written), [true, true, false]);
     }
 
     #[test]
