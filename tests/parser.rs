@@ -1,10 +1,10 @@
 //! The parser against `etherparse`, an independent one, on every packet of the captures at hand.
 //!
 //! Promised: both accept the same packets, and find in them the IP header at the same place and the
-//! same addresses, ports, protocol, IP length and TCP flags. To accept means to find a TCP or UDP
-//! header that belongs to a flow. etherparse reads laxly here, as a capture may be snapped, and
-//! so lets pass a few packets that we refuse: [`lenience`] tells them by etherparse's own fields.
-//! A packet that only one accepts for another reason fails the test.
+//! same addresses, ports, protocol, IP length and TCP flags. To accept means to find a TCP, UDP or
+//! ICMP header that belongs to a flow. etherparse reads laxly here, as a capture may be snapped,
+//! and so lets pass a few packets that we refuse: [`lenience`] tells them by etherparse's own
+//! fields. A packet that only one accepts for another reason fails the test.
 //!
 //! Link headers that etherparse does not know (PPPoE, MPLS, more than three tags) are skipped
 //! for it by what our parser found, so that the rest is compared all the same.
@@ -15,10 +15,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use etherparse::{
-    EtherType, Ipv6ExtensionSlice, LaxNetSlice, LaxSlicedPacket, TcpHeaderSlice, UdpHeaderSlice,
-    UdpSlice, ether_type,
+    EtherType, Icmpv4Slice, Icmpv6Slice, Ipv6ExtensionSlice, LaxNetSlice, LaxSlicedPacket,
+    TcpHeaderSlice, UdpHeaderSlice, UdpSlice, ether_type,
 };
-use flowmgr::wire::{self, TCP, UDP};
+use flowmgr::wire::{self, ICMP, ICMPV6, TCP, UDP};
 use packetio::{CaptureReader, Received, Rx};
 
 /// What both parsers say of a packet.
@@ -189,7 +189,7 @@ fn theirs(sliced: &LaxSlicedPacket<'_>, frame: &[u8]) -> Result<Packet, String> 
     }
     let payload = sliced.ip_payload().ok_or(NO_IP)?;
     let protocol = payload.ip_number.0;
-    let (ports, tcp_flags) = ports(protocol, payload.payload)?;
+    let (ports, tcp_flags) = ports(ends[0].is_ipv6(), protocol, payload.payload)?;
     Ok(Packet {
         ip_at,
         source: (ends[0], ports[0]),
@@ -201,8 +201,19 @@ fn theirs(sliced: &LaxSlicedPacket<'_>, frame: &[u8]) -> Result<Packet, String> 
 }
 
 /// Ports and TCP flags, by their headers: etherparse by itself reads none of a first fragment.
-fn ports(protocol: u8, payload: &[u8]) -> Result<([u16; 2], u8), String> {
+fn ports(is_v6: bool, protocol: u8, payload: &[u8]) -> Result<([u16; 2], u8), String> {
     match protocol {
+        ICMP if !is_v6 => {
+            Icmpv4Slice::from_slice(payload).map_err(|error| error.to_string())?;
+            Ok(([0; 2], 0))
+        }
+        ICMPV6 if is_v6 => {
+            let icmp = Icmpv6Slice::from_slice(payload).map_err(|error| error.to_string())?;
+            match icmp.type_u8() {
+                0..130 => Ok(([0; 2], 0)),
+                _ => Err("of listeners or neighbours".to_owned()),
+            }
+        }
         TCP => {
             let tcp = TcpHeaderSlice::from_slice(payload).map_err(|error| error.to_string())?;
             let flags = [tcp.fin(), tcp.syn(), tcp.rst(), tcp.psh()];
@@ -215,7 +226,7 @@ fn ports(protocol: u8, payload: &[u8]) -> Result<([u16; 2], u8), String> {
             let udp = UdpSlice::from_slice_lax(payload).map_err(|error| error.to_string())?;
             Ok(([udp.source_port(), udp.destination_port()], 0))
         }
-        _ => Err("neither TCP nor UDP".to_owned()),
+        _ => Err("another protocol".to_owned()),
     }
 }
 

@@ -284,17 +284,16 @@ fn a_wrong_file_gives_one_line_and_its_code() {
 #[test]
 fn classbench_files_are_read_by_their_first_byte() {
     let line = "@10.0.0.0/8\t0.0.0.0/0\t0 : 65535\t53 : 53\t0x11/0xFF\t0x0000/0x0200\t\n";
-    let icmp = "@0.0.0.0/0\t0.0.0.0/0\t0 : 65535\t0 : 65535\t0x01/0xFF\t0x0000/0x0000\t\n";
-    let files = Files::new(&[("acl1", &format!("{line}{line}{icmp}{icmp}"))]);
+    let gre = "@0.0.0.0/0\t0.0.0.0/0\t0 : 65535\t0 : 65535\t0x2F/0xFF\t0x0000/0x0000\t\n";
+    let files = Files::new(&[("acl1", &format!("{line}{line}{gre}{gre}"))]);
     let told = files.ran("check", &[]).expect_code(0).stdout;
     for line in [
         "acl1: 4 rules from 1 file\n".to_owned(),
         "warning: acl1:1: TCP flags are ignored: one rule holds for all packets of a flow (and 1 \
          more in this file)\n"
             .to_owned(),
-        "warning: acl1:3: the protocol is neither TCP nor UDP, and there are no other flows: the \
-         rule never applies (and 1 more in \
-         this file)\n"
+        "warning: acl1:3: the protocol is neither TCP, UDP nor ICMP, and there are no other flows: \
+         the rule never applies (and 1 more in this file)\n"
             .to_owned(),
         "2 rules can never win: 2 duplicate, ".to_owned(),
         "  acl1:2 says the same as acl1:1\n".to_owned(),

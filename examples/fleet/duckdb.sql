@@ -27,8 +27,8 @@ SELECT
     coalesce(label, '') AS label,
     coalesce(decided_by, '') AS decided_by,
     if(is_served, dst, src) AS host,
-    if(midstream AND src_port < dst_port, src_port, dst_port) || '/'
-        || CASE proto WHEN 6 THEN 'tcp' WHEN 17 THEN 'udp' ELSE proto::VARCHAR END AS service,
+    if(proto IN (1, 58), 'icmp', if(midstream AND src_port < dst_port, src_port, dst_port) || '/'
+        || CASE proto WHEN 6 THEN 'tcp' WHEN 17 THEN 'udp' ELSE proto::VARCHAR END) AS service,
     final::UBIGINT AS flows,
     packets_fwd + packets_rev AS packets,
     if(is_served, bytes_rev, bytes_fwd) AS bytes_up,

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use flowmgr::tag::set_dscp;
 use flowmgr::verdict::Verdict;
-use flowmgr::wire::{Headers, TCP, UDP, parse};
+use flowmgr::wire::{Headers, ICMP, ICMPV6, TCP, UDP, parse};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -32,7 +32,7 @@ fn lies_inside(headers: &Headers, frame: &[u8]) {
     let ((source, _), (destination, _)) = headers.key.ends(headers.from_low);
     let layer4_at_least = match headers.key.protocol() {
         TCP => 20,
-        UDP => 8,
+        UDP | ICMP | ICMPV6 => 8,
         other => panic!("protocol {other} has no flows"),
     };
     let (ip_at_least, is_open) = match (ip[0] >> 4, source, destination) {
@@ -52,7 +52,7 @@ fn lies_inside(headers: &Headers, frame: &[u8]) {
     assert!(is_open || headers.length as usize >= ip_at_least + layer4_at_least);
     assert!(headers.key.protocol() == TCP || headers.tcp_flags == 0);
     let (low, high) = headers.key.ends(true);
-    assert!(low <= high);
+    assert!(if headers.key.is_icmp() { low >= high } else { low <= high });
 }
 
 /// Tagging changes the DSCP and the IPv4 checksum, and nothing that a flow is made of.

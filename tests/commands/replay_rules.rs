@@ -117,6 +117,28 @@ fn records_of_flows_name_the_rule() {
     assert!(labels.into_iter().all(|label| label.get("rule").is_none()));
 }
 
+/// A rule for ICMP acts on its packets, and its label counts for nothing.
+#[test]
+fn a_rule_acts_on_icmp_and_gives_it_no_label() {
+    let rules =
+        "[[rule]]\nname = \"pings\"\nprotocol = \"icmp\"\nlabel = \"STUN\"\ndscp = \"CS1\"\n";
+    let replays = Replays::new(rules);
+    let summary = replays.replay(&demo(), &[]).expect_code(0).json();
+    assert_eq!(summary["decided"]["by_rule"], 0, "{summary}");
+    let records = json_lines(&replays.path("records"));
+    let (icmp, others): (Vec<&Value>, Vec<&Value>) =
+        records.iter().partition(|it| [1, 58].contains(&it["proto"].as_u64().unwrap()));
+    assert_eq!(icmp.len(), 4, "{icmp:?}");
+    assert!(icmp.iter().all(|it| it["rule_name"] == "pings" && it["label"].is_null()));
+    assert!(others.iter().all(|it| it.get("rule").is_none()));
+    let after = read_capture(&replays.path("out.pcap"));
+    // IPv6 without extensions; the rest are of neighbours.
+    let is_ping = |frame: &[u8]| frame[20] == 58 && [128, 129].contains(&frame[54]);
+    let of_v6 = after.iter().filter(|(_, frame)| frame[12..14] == [0x86, 0xdd]);
+    let pings = of_v6.filter(|(_, frame)| is_ping(frame));
+    assert_eq!(pings.map(|(_, frame)| dscp(frame)).collect::<Vec<_>>(), [8; 16]);
+}
+
 /// Whatever the bursts are, as labels without rules.
 #[test]
 fn what_is_written_does_not_depend_on_bursts() {

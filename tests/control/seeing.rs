@@ -96,7 +96,7 @@ fn flows_of_the_table_come_with_rate_and_age() {
     for row in &live {
         assert!(row["packets"].as_u64() > Some(0) && row["bytes"].as_u64() > Some(0), "{row}");
         assert!(row["age_s"].as_f64() >= row["idle_s"].as_f64(), "{row}");
-        assert!(["TCP", "UDP"].contains(&row["transport"].as_str().unwrap()), "{row}");
+        assert!(["TCP", "UDP", "ICMP"].contains(&row["transport"].as_str().unwrap()), "{row}");
         assert_eq!(row["label"].is_null(), row["no_label"].is_string(), "{row}");
         assert_eq!(row["label"].is_null(), row["decided_by"].is_null(), "{row}");
     }
@@ -440,7 +440,8 @@ fn a_running_instance_explains_live_and_ended_flows() {
     served.wait_for("flows are in the table", has_flows);
     let flows = served.ctl(&["flows", "--top", "1000", "--json"]).expect_code(0).json();
     let rows = flows["flows"].as_array().unwrap().clone();
-    let live = rows.iter().find(|row| row["end_reason"].is_null()).unwrap();
+    let is_asked = |row: &&Value| row["end_reason"].is_null() && row["transport"] != "ICMP";
+    let live = rows.iter().find(is_asked).unwrap();
     let (src, dst) = (live["src"].as_str().unwrap(), live["dst"].as_str().unwrap());
     let transport = live["transport"].as_str().unwrap();
     let json = served.ctl(&["explain", dst, src, transport, "--json"]).expect_code(0).json();
@@ -455,6 +456,8 @@ fn a_running_instance_explains_live_and_ended_flows() {
     served.wait_for_the_end();
     let page = served.ctl(&["explain", transport, src, dst]).expect_code(0).stdout;
     assert!(page.contains("ended: "), "{page}");
+    let page = served.ctl(&["explain", "ICMP6 2001:db8:a::30 > 2001:db8:b::80"]).expect_code(0);
+    assert!(page.stdout.contains("no model is asked about ICMP"), "{}", page.stdout);
     let refused = served.ctl(&["explain", "tcp", "192.0.2.1:1", "192.0.2.2:2"]);
     let refused = refused.expect_code(65).stderr;
     assert!(refused.contains("it is in no flow table"), "{refused}");

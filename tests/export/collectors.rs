@@ -136,6 +136,11 @@ fn expected(flow: &Value) -> Flow {
     )
 }
 
+/// Type and code of ICMP.
+fn icmp(flow: &Value) -> [Option<u64>; 2] {
+    ["icmp_type", "icmp_code"].map(|name| flow.get(name).map(number))
+}
+
 #[test]
 fn nfdump_decodes_every_record() {
     let test = "nfdump_decodes_every_record";
@@ -165,15 +170,16 @@ fn nfdump_decodes_every_record() {
         };
         let what = (
             address("src"),
-            number(&flow["src_port"]),
+            count(flow, "src_port"),
             address("dst"),
-            number(&flow["dst_port"]),
+            count(flow, "dst_port"),
             number(&flow["proto"]),
             ["in_packets", "in_bytes", "out_packets", "out_bytes"].map(|name| count(flow, name)),
         );
         let [first, last] = ["first", "last"].map(|name| to_milliseconds(&flow[name]));
         let tos = number(&flow["src_tos"]) >> 2;
-        (what, [first, last, text(&flow["tcp_flags"]), tos.to_string()])
+        let flags = flow.get("tcp_flags").map_or_else(|| "........".to_owned(), text);
+        (what, ([first, last, flags, tos.to_string()], icmp(flow)))
     });
     let wanted = replay.flows.iter().map(|flow| {
         let [first, last] = ["first", "last"].map(|name| to_milliseconds(&flow[name]));
@@ -182,9 +188,13 @@ fn nfdump_decodes_every_record() {
             0 => '.',
             _ => char::from(b"CEUAPRSF"[bit]),
         });
-        (expected(flow), [first, last, flags.collect(), flow["dscp_fwd"].to_string()])
+        let of_first = [first, last, flags.collect(), flow["dscp_fwd"].to_string()];
+        (expected(flow), (of_first, icmp(flow)))
     });
-    assert_same(decoded.collect(), wanted.collect());
+    let wanted: Vec<_> = wanted.collect();
+    assert!(wanted.iter().any(|(.., (_, icmp))| *icmp == [Some(128), Some(0)]));
+    assert!(wanted.iter().any(|(.., (_, icmp))| *icmp == [Some(3), Some(3)]));
+    assert_same(decoded.collect(), wanted);
 }
 
 #[test]
@@ -224,6 +234,8 @@ fn pmacct_decodes_every_record() {
     let protocol = |flow: &Value| match flow["ip_proto"].as_str() {
         Some("tcp") => 6,
         Some("udp") => 17,
+        Some("icmp") => 1,
+        Some("ipv6-icmp") => 58,
         other => panic!("{other:?}"),
     };
     let lines = lines();

@@ -7,7 +7,7 @@ use crate::common;
 
 /// Bytes of a record of template 256 and 257, as the templates say, up to its last field, the
 /// label, which begins with its length.
-const RECORD: [(u16, usize); 2] = [(256, 90), (257, 114)];
+const RECORD: [(u16, usize); 2] = [(256, 92), (257, 116)];
 
 /// A stream of messages, as far as it was read.
 #[derive(Default)]

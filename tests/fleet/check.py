@@ -44,7 +44,7 @@ def traffic(record):
         time(record["last"]).replace(minute=0, second=0, microsecond=0),
         record["label"] or "",
         record["dst"] if is_served else record["src"],
-        f"{port}/{PROTOCOLS.get(record['proto'], record['proto'])}",
+        "icmp" if record["proto"] in (1, 58) else f"{port}/{PROTOCOLS.get(record['proto'], record['proto'])}",
         int(record["final"]),
         record["packets_fwd"] + record["packets_rev"],
         record[up],

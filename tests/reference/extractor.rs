@@ -28,6 +28,13 @@ pub struct Flow {
     pub community_id: String,
 }
 
+impl Flow {
+    /// Of TCP or UDP.
+    pub fn is_of_reference(&self) -> bool {
+        matches!(self.proto, 6 | 17)
+    }
+}
+
 /// A row of the reference's tables; its other columns are not compared.
 #[derive(Deserialize)]
 struct Row {

@@ -109,8 +109,14 @@ fn a_replay_of_what_tcpdump_saw_gives_the_same_flows() {
         let replayed = replayed.json();
         assert_eq!(verdicts(&summary), verdicts(&replayed));
         assert_eq!(summary["flows"]["begun"], replayed["flows"]["begun"]);
-        assert!(flows(&live_path).len() >= 9);
+        assert!(flows(&live_path).len() >= 11);
         assert_same_flows(&live_path, &replay_path);
+        // Of fragments, the first are counted.
+        let of_pings = ["proto", "icmp_type", "icmp_code", "packets_fwd", "packets_rev"];
+        let mut pings = common::json_lines(&live_path);
+        pings.retain(|it| it["icmp_type"].is_u64());
+        let pings = pings.iter().map(|it| of_pings.map(|name| it[name].as_u64().unwrap()));
+        assert_eq!(pings.collect::<Vec<_>>(), [[1, 8, 0, 2, 2], [58, 128, 0, 2, 2]]);
     }
 }
 

@@ -203,6 +203,9 @@ impl Sinks {
     }
 
     pub fn explain(&self, flow: &FlowName, classes: &[Option<u16>]) -> Vec<Written> {
+        if flow.is_icmp() {
+            return Vec::new(); // netfilter's writers leave it out
+        }
         self.running().flat_map(|sink| sink.explain(flow, classes)).collect()
     }
 

@@ -3,7 +3,7 @@
 use cring::{Counter, counters};
 
 use crate::behaviour::Behaviour;
-use crate::key::{KIND_UDP, KIND_V6};
+use crate::key::{KIND_UDP, KIND_V6, Key};
 use crate::record::EndReason;
 use crate::scores::TaskScores;
 use crate::servers::ServerCounters;
@@ -221,14 +221,16 @@ pub(crate) fn count_class(by_class: &mut [u64], class: u16) {
 }
 
 counters! {
-    /// Flows begun, by the kind bits of their keys.
+    /// Flows begun, by the kind bits of their keys, and behind them ICMP by version of IP.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct FlowsBegun {
-        kinds: [u64; 4],
+        kinds: [u64; 6],
     }
 }
 
 const _: () = assert!(KIND_UDP | KIND_V6 == 3);
+/// Where ICMP begins in [`FlowsBegun`].
+const ICMP: u8 = 4;
 
 impl FlowsBegun {
     /// Flows of all kinds.
@@ -237,18 +239,24 @@ impl FlowsBegun {
     }
 
     /// Flows by kind, with IP version and transport as metrics name them.
-    pub fn by_kind(&self) -> [(&'static str, &'static str, u64); 4] {
+    pub fn by_kind(&self) -> [(&'static str, &'static str, u64); 6] {
         [
             ("4", "tcp", 0),
             ("4", "udp", KIND_UDP),
+            ("4", "icmp", ICMP),
             ("6", "tcp", KIND_V6),
             ("6", "udp", KIND_V6 | KIND_UDP),
+            ("6", "icmp", ICMP + 1),
         ]
         .map(|(ip, proto, kind)| (ip, proto, self.kinds[usize::from(kind)]))
     }
 
-    pub(crate) fn count(&mut self, kind: u8) {
-        self.kinds[usize::from(kind & (KIND_UDP | KIND_V6))] += 1;
+    pub(crate) fn count(&mut self, key: &Key) {
+        let kind = match key.is_icmp() {
+            true => ICMP + key.kind / KIND_V6,
+            false => key.kind,
+        };
+        self.kinds[usize::from(kind)] += 1;
     }
 }
 
@@ -326,6 +334,7 @@ mod saturating {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::{self, ICMPV6, TCP, UDP};
 
     #[test]
     fn a_lag_counts_at_the_first_bound_that_it_does_not_exceed() {
@@ -343,10 +352,13 @@ mod tests {
     #[test]
     fn kinds_have_a_counter_each() {
         let mut begun = FlowsBegun::default();
-        for (kind, times) in [(0, 1), (KIND_UDP, 2), (KIND_V6, 3), (KIND_V6 | KIND_UDP, 4)] {
-            (0..times).for_each(|_| begun.count(kind));
+        let kinds = [("0.0.0.1", [TCP, UDP, wire::ICMP]), ("::1", [TCP, UDP, ICMPV6])];
+        let kinds = kinds.map(|(ip, protocols)| protocols.map(|protocol| (ip, protocol)));
+        for (times, &(ip, protocol)) in kinds.as_flattened().iter().enumerate() {
+            let end = (ip.parse().unwrap(), 1);
+            (0..=times).for_each(|_| begun.count(&Key::from_ends(protocol, end, end)));
         }
-        assert_eq!(begun.by_kind().map(|(.., flows)| flows), [1, 2, 3, 4]);
-        assert_eq!(begun.total(), 10);
+        assert_eq!(begun.by_kind().map(|(.., flows)| flows), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(begun.total(), 21);
     }
 }

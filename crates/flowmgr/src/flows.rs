@@ -187,7 +187,7 @@ impl Flows {
             ..Cold::default()
         };
         self.entries.begin(index, &headers.key, headers.from_low, tick, cold);
-        self.counters.flows_begun.count(headers.key.kind);
+        self.counters.flows_begun.count(&headers.key);
         Some(index)
     }
 

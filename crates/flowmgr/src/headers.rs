@@ -1,19 +1,20 @@
-//! What headers of a flow's packets say in addition to its key: flags of TCP, type of service,
-//! ports of this machine. A part of a flow.
+//! What headers of a flow's packets say in addition to its key: flags of TCP, type and code of
+//! ICMP, type of service, ports of this machine. A part of a flow.
 
 use std::io;
 
 use crate::action::Action;
 use crate::memory::{Array, Zeroed};
 use crate::part::{First, Part};
-use crate::wire;
+use crate::wire::{self, Headers, ICMP_HEADER};
 
 /// What headers said since the flow began, where it came in and leaves, and what is done to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(8))] // an index is scaled for nothing
 pub struct HeadersSeen {
-    /// TCP flags of all packets that were walked, forward and in reverse; 0 for UDP.
-    pub tcp_flags: [u8; 2],
+    /// Of TCP, the flags of all packets that were walked, forward and in reverse. Of ICMP, type and
+    /// code of the first packet.
+    pub(crate) of_l4: [u8; 2],
     /// Type of service of IPv4, or traffic class of IPv6, of the first packet forward and in
     /// reverse, as it came.
     pub tos: [u8; 2],
@@ -67,23 +68,30 @@ impl HeadersPart {
         self.0[index as usize].in_port
     }
 
-    /// Adds the flags of a packet.
+    /// Adds the TCP flags of a packet.
     #[inline(always)] // into the walk
     pub fn add_flags(&mut self, index: u32, direction: usize, tcp_flags: u8) {
         if let Some(seen) = self.0.get_mut(index as usize) {
-            seen.tcp_flags[direction & 1] |= tcp_flags;
+            seen.of_l4[direction & 1] |= tcp_flags;
         }
     }
 
-    /// Notes the type of service of a packet, if it is the first of its direction. `ip` begins with
-    /// its IP header.
-    pub fn note_tos(&mut self, index: u32, direction: usize, ip: &[u8]) {
+    /// Notes the type of service of a packet, if it is the first of its direction; of the flow's
+    /// first, the type and code of ICMP. `ip` begins with its IP header.
+    pub fn note_first(&mut self, index: u32, direction: usize, headers: &Headers, ip: &[u8]) {
         let (seen, bit) = (&mut self.0[index as usize], 1 << (direction & 1));
         if seen.tos_known & bit == 0
             && let Some(tos) = wire::type_of_service(ip)
         {
             seen.tos[direction & 1] = tos;
             seen.tos_known |= bit;
+            let icmp = ip.get((headers.header_bytes as usize).saturating_sub(ICMP_HEADER)..);
+            if direction == 0
+                && headers.key.is_icmp()
+                && let Some(&type_and_code) = icmp.and_then(<[u8]>::first_chunk)
+            {
+                seen.of_l4 = type_and_code;
+            }
         }
     }
 

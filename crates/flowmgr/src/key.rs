@@ -2,6 +2,9 @@
 //! depend on who spoke first, so that both directions find the same entry.
 //!
 //! VLAN tags, MPLS labels and interfaces are not part of it.
+//!
+//! ICMP has no ports: between two hosts there is one flow of it. Its key is one that no packet of
+//! UDP has, because its ends stand in the other order ([`Key::of_icmp`]).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,14 +12,21 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub const TCP: u8 = 6;
 /// IP protocol number of UDP.
 pub const UDP: u8 = 17;
+/// IP protocol number of ICMP.
+pub const ICMP: u8 = 1;
+/// IP protocol number of ICMP for IPv6.
+pub const ICMPV6: u8 = 58;
 
-/// Bit of [`Key::kind`]: UDP, else TCP.
+/// Bit of [`Key::kind`]: UDP or ICMP, else TCP.
 pub(crate) const KIND_UDP: u8 = 1;
 /// Bit of [`Key::kind`]: IPv6, else IPv4.
 pub(crate) const KIND_V6: u8 = 2;
 
+/// [`Key::ports`] of ICMP.
+const PORTS_OF_ICMP: u32 = 1 << 16;
+
 /// A 5-tuple with ordered ends. The low end is the one whose (address, port) is
-/// not greater.
+/// not greater, except in ICMP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Key {
     /// Address of the low end: an IPv6 address as two words, most significant
@@ -68,11 +78,28 @@ impl Key {
         (key, source <= destination)
     }
 
-    /// The key of a packet of `protocol` (TCP or UDP) between two addresses of one
-    /// family.
+    /// As [`Key::new`], of a packet of ICMP: the key of UDP, but the low end is the one whose
+    /// (address, port) is greater, where the ports are 1 and 0, which tell ends with one address
+    /// apart.
+    pub(crate) fn of_icmp(is_v6: bool, source: [u64; 2], destination: [u64; 2]) -> (Key, bool) {
+        let from_low = source >= destination;
+        let (low, high) = match from_low {
+            true => (source, destination),
+            false => (destination, source),
+        };
+        let kind = KIND_UDP | if is_v6 { KIND_V6 } else { 0 };
+        (Key { low, high, ports: PORTS_OF_ICMP, kind }, from_low)
+    }
+
+    /// The key of a packet of `protocol` (TCP, UDP or ICMP, which has no ports) between two
+    /// addresses of one family.
     pub fn from_ends(protocol: u8, source: (IpAddr, u16), destination: (IpAddr, u16)) -> Key {
         let end = |(address, port)| (Key::words(address), port);
-        Key::new(source.0.is_ipv6(), protocol, end(source), end(destination)).0
+        let (is_v6, source, destination) = (source.0.is_ipv6(), end(source), end(destination));
+        match protocol {
+            ICMP | ICMPV6 => Key::of_icmp(is_v6, source.0, destination.0).0,
+            _ => Key::new(is_v6, protocol, source, destination).0,
+        }
     }
 
     /// An address as keys have it.
@@ -86,15 +113,26 @@ impl Key {
         }
     }
 
-    /// IP protocol number: TCP or UDP.
+    /// IP protocol number: TCP, UDP or ICMP.
     pub fn protocol(&self) -> u8 {
-        if self.kind & KIND_UDP != 0 { UDP } else { TCP }
+        match self.kind & KIND_V6 {
+            _ if !self.is_udp() => TCP,
+            _ if !self.is_icmp() => UDP,
+            0 => ICMP,
+            _ => ICMPV6,
+        }
     }
 
-    /// UDP, else TCP.
+    /// UDP or ICMP, else TCP.
     #[inline]
     pub(crate) fn is_udp(&self) -> bool {
         self.kind & KIND_UDP != 0
+    }
+
+    /// ICMP, which has no ports.
+    #[inline]
+    pub fn is_icmp(&self) -> bool {
+        self.ports == PORTS_OF_ICMP && self.is_udp() && self.low >= self.high
     }
 
     /// Whether one of the ends has this port.
@@ -105,8 +143,9 @@ impl Key {
     /// Source and destination of a packet that goes from the low end to the
     /// high one (`from_low`), or back.
     pub fn ends(&self, from_low: bool) -> ((IpAddr, u16), (IpAddr, u16)) {
-        let low = (self.address(self.low), (self.ports >> 16) as u16);
-        let high = (self.address(self.high), self.ports as u16);
+        let ports = if self.is_icmp() { 0 } else { self.ports };
+        let low = (self.address(self.low), (ports >> 16) as u16);
+        let high = (self.address(self.high), ports as u16);
         if from_low { (low, high) } else { (high, low) }
     }
 
@@ -133,6 +172,7 @@ impl Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn both_directions_have_one_key() {
@@ -155,6 +195,39 @@ mod tests {
         assert!(!Key::new(true, TCP, a, b).1);
         assert!(Key::new(true, TCP, b, a).1);
         assert!(Key::new(true, TCP, a, a).1);
+    }
+
+    /// Few addresses and ports, so that equal ones meet.
+    fn end() -> impl Strategy<Value = (IpAddr, u16)> {
+        let address = prop::sample::select(vec!["0.0.0.0", "10.0.0.1", "255.255.255.255"]);
+        let port = prop::sample::select(vec![0, 1, 2, u16::MAX]);
+        (address, port).prop_map(|(address, port)| (address.parse().unwrap(), port))
+    }
+
+    proptest! {
+        #[test]
+        fn no_packet_of_udp_or_tcp_has_the_key_of_icmp(
+            ends in [end(), end()],
+            others in [end(), end()],
+            is_v6: bool,
+        ) {
+            let of_family = |(address, port): (IpAddr, u16)| match address {
+                IpAddr::V4(v4) if is_v6 => (v4.to_ipv6_mapped().into(), port),
+                _ => (address, port),
+            };
+            let [[a, b], [c, d]] = [ends, others].map(|ends| ends.map(of_family));
+            let icmp = if is_v6 { ICMPV6 } else { ICMP };
+            let key = Key::from_ends(icmp, a, b);
+            prop_assert_eq!(key, Key::from_ends(icmp, b, a));
+            prop_assert_eq!(key.protocol(), icmp);
+            let (_, from_low) = Key::of_icmp(is_v6, Key::words(a.0), Key::words(b.0));
+            prop_assert_eq!(key.ends(from_low), ((a.0, 0), (b.0, 0)));
+            for protocol in [TCP, UDP] {
+                let other = Key::from_ends(protocol, c, d);
+                prop_assert_ne!(key, other);
+                prop_assert_eq!(other.protocol(), protocol);
+            }
+        }
     }
 
     #[test]

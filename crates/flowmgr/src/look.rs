@@ -106,7 +106,7 @@ pub enum Standing {
     Withheld,
     /// A rule asks nothing about it.
     Unasked,
-    /// The task is not asked about it.
+    /// The task is not asked about it, as is none about ICMP.
     NotAsked,
     /// A series is on its way to the model.
     Asked,
@@ -267,6 +267,7 @@ impl View<'_> {
         let hot = self.flows.entries.hot(index);
         if !hot.has(STATE_EMITTED) {
             return match hot.has(STATE_WITHHELD) {
+                _ if hot.key().is_icmp() => Standing::NotAsked,
                 true if self.rules.is_unasked(index) => Standing::Unasked,
                 true if !self.is_asked(index, TaskId::FIRST) => Standing::NotAsked,
                 true => Standing::Withheld,

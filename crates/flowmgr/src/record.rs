@@ -10,6 +10,7 @@ use crate::entry::Counts;
 use crate::headers::HeadersSeen;
 use crate::ids::TaskId;
 use crate::target::Came;
+use crate::wire::{ICMP, ICMPV6, TCP};
 
 /// Why a flow record was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,6 +70,13 @@ pub struct FlowName {
     pub destination: (IpAddr, u16),
     /// Time of the first packet, µs since the epoch.
     pub first_us: i64,
+}
+
+impl FlowName {
+    /// ICMP, of either version of IP: it has no ports, which are 0 then.
+    pub fn is_icmp(&self) -> bool {
+        matches!(self.protocol, ICMP | ICMPV6)
+    }
 }
 
 /// What decided a flow's label.
@@ -210,6 +218,16 @@ impl FlowRecord {
             headers: self.headers,
             measured: self.measured,
         }
+    }
+
+    /// TCP flags of all packets that were walked, forward and in reverse; otherwise 0.
+    pub fn tcp_flags(&self) -> [u8; 2] {
+        if self.flow.protocol == TCP { self.headers.of_l4 } else { [0; 2] }
+    }
+
+    /// Of ICMP, type and code of the first packet.
+    pub fn icmp(&self) -> Option<[u8; 2]> {
+        self.flow.is_icmp().then_some(self.headers.of_l4)
     }
 
     /// Whether this is the flow's last record.

@@ -2,10 +2,10 @@
 //! that ended, told to models when a flow begins.
 //!
 //! The server of a flow is the destination of its first packet. A flow that began mid-stream has
-//! none: its first destination may be the client. A flow counts once, at its end, in four cells: of
-//! all flows, of its protocol and port, of these and the /24 or /48 of the address, of these and
-//! the address. A cell's means are drawn towards the wider cell's, the more the fewer flows
-//! it has seen. `models/train/fenxi_train/servers.py` computes the same.
+//! none: its first destination may be the client; nor has one of ICMP. A flow counts once, at its
+//! end, in four cells: one of all flows, of its protocol and port, of these and the /24 or /48 of
+//! the address, of these and the address. A cell's means are drawn towards the wider cell's, the
+//! more the fewer flows it has seen. `models/train/fenxi_train/servers.py` computes the same.
 //!
 //! Ends are counted in the walk, at the moment when a flow leaves the table, and not with its
 //! record: by packet time records wait for labels, and a replay would depend on the devices.
@@ -72,8 +72,8 @@ impl ServerCells {
 struct Kept {
     /// What was known of its server when it began.
     known: [f32; LOCAL],
-    /// The flow began mid-stream.
-    midstream: u32,
+    /// The flow has no server.
+    has_none: u32,
     /// Bytes of its reports so far.
     reported: u64,
 }
@@ -117,7 +117,7 @@ impl Servers {
     /// The flow leaves the table.
     pub fn leave(&mut self, entries: &Entries, index: u32) {
         let kept = &self.kept[index as usize];
-        if kept.midstream != 0 {
+        if kept.has_none != 0 {
             return;
         }
         let hot = entries.hot(index);
@@ -148,15 +148,15 @@ impl Servers {
 
 impl Part for Servers {
     fn begin(&mut self, index: u32, first: &First<'_>) {
-        let known = match first.midstream {
+        let has_none = first.midstream || first.headers.key.is_icmp();
+        let known = match has_none {
             true => NOTHING_KNOWN,
             false => {
                 let (key, from_low) = (&first.headers.key, first.headers.from_low);
                 self.memory.begin(self.memory.table.hashes(key, from_low), first.time_us)
             }
         };
-        let midstream = u32::from(first.midstream);
-        self.kept[index as usize] = Kept { known, midstream, reported: 0 };
+        self.kept[index as usize] = Kept { known, has_none: has_none.into(), reported: 0 };
     }
 
     fn report(&mut self, index: u32, counts: &Counts) {

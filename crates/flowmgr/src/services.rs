@@ -407,6 +407,10 @@ impl Services {
 impl Part for Services {
     fn begin(&mut self, index: u32, first: &First<'_>) {
         let (key, from_low) = (&first.headers.key, first.headers.from_low);
+        if key.is_icmp() {
+            self.kept[index as usize] = Kept::default();
+            return;
+        }
         let opened = if key.protocol() == UDP || first.midstream { 0 } else { OPENED };
         // Flow time goes on where a capture's steps back.
         if self.ranks_by_packets && first.second != self.ranked_second {

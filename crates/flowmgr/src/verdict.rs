@@ -5,8 +5,8 @@
 
 /// What became of one packet.
 ///
-/// `Labelled`, `Unlabelled`, `Dropped` and `TableFull` are packets of TCP and UDP flows; the
-/// others belong to no flow. The order is the order of the counters.
+/// `Labelled`, `Unlabelled`, `Dropped` and `TableFull` are packets of flows; the others belong to
+/// none. The order is the order of the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Verdict {
@@ -18,7 +18,8 @@ pub enum Verdict {
     TableFull,
     /// A fragment other than the first: no ports, no flow.
     Fragment,
-    /// IP, but neither TCP nor UDP.
+    /// IP, but neither TCP, UDP nor ICMP; ICMPv6 of multicast listeners and neighbour discovery
+    /// (types from 130 on).
     OtherL4,
     /// Not IP.
     NonIp,
@@ -37,7 +38,7 @@ pub enum Verdict {
     IpLength,
     /// Ends inside an IPv6 extension header.
     Ip6ExtShort,
-    /// Ends inside the TCP or UDP header.
+    /// Ends inside the TCP, UDP or ICMP header.
     L4Short,
     /// TCP data offset below 5.
     TcpDoff,

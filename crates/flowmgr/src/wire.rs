@@ -17,7 +17,13 @@ pub use segments::{Gso, Segments};
 pub use transport::{TCP_ACK, TCP_FIN, TCP_RST, TCP_SYN};
 pub(crate) use usual::parse_v4 as parse_usual_v4;
 
-pub use crate::key::{TCP, UDP};
+pub use crate::key::{ICMP, ICMPV6, TCP, UDP};
+
+/// Bytes of the header of ICMP: type, code, checksum, and four more that depend on the type.
+pub(crate) const ICMP_HEADER: usize = 8;
+/// The type of ICMPv6 from which on there are the messages of multicast listeners and of neighbour
+/// discovery (RFC 2710, RFC 4861).
+const LISTENER_QUERY: u8 = 130;
 
 /// What a flow needs of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,12 +32,12 @@ pub struct Headers {
     pub key: Key,
     /// The packet goes from the key's low end to its high end.
     pub from_low: bool,
-    /// TCP flags, byte 13 of the header; 0 for UDP.
+    /// TCP flags, byte 13 of the header; otherwise 0.
     pub tcp_flags: u8,
     /// Length at the IP layer, bytes: the IPv4 total length (where that is 0,
     /// the captured bytes), or the IPv6 payload length + 40.
     pub length: u32,
-    /// Bytes of all headers from the IP header to the TCP or UDP header, both included.
+    /// Bytes of all headers from the IP header to the TCP, UDP or ICMP header, both included.
     pub header_bytes: u32,
     /// Where the IP header begins in the frame.
     pub ip_at: u32,
@@ -77,7 +83,11 @@ fn parse_any(link: u16, frame: &[u8], wire: u32) -> Result<Headers, Verdict> {
     if u64::from(packet.length) + ip_at as u64 > u64::from(wire.max(frame.len() as u32)) {
         return Err(Verdict::IpLength);
     }
-    let ports = transport::parse(packet.protocol, packet.payload)?;
+    let ports = match transport::parse(packet.protocol, packet.payload) {
+        Ok(ports) => ports,
+        Err(Verdict::OtherL4) => return of_icmp(&packet, ip_at),
+        Err(verdict) => return Err(verdict),
+    };
     let (key, from_low) = Key::new(
         packet.is_v6,
         packet.protocol,
@@ -90,6 +100,28 @@ fn parse_any(link: u16, frame: &[u8], wire: u32) -> Result<Headers, Verdict> {
         tcp_flags: ports.tcp_flags,
         length: packet.length,
         header_bytes: packet.at as u32 + ports.header,
+        ip_at: ip_at as u32,
+    })
+}
+
+/// The headers of a packet that is neither TCP nor UDP: of ICMP, unless it only keeps the link in
+/// order.
+#[inline(never)]
+fn of_icmp(packet: &ip::Packet<'_>, ip_at: usize) -> Result<Headers, Verdict> {
+    let is_of_link =
+        || packet.is_v6 && packet.payload.first().is_some_and(|&kind| kind >= LISTENER_QUERY);
+    let icmp = if packet.is_v6 { ICMPV6 } else { ICMP };
+    if packet.protocol != icmp || is_of_link() {
+        return Err(Verdict::OtherL4);
+    }
+    need(packet.payload, 0, ICMP_HEADER, Verdict::L4Short)?;
+    let (key, from_low) = Key::of_icmp(packet.is_v6, packet.source, packet.destination);
+    Ok(Headers {
+        key,
+        from_low,
+        tcp_flags: 0,
+        length: packet.length,
+        header_bytes: (packet.at + ICMP_HEADER) as u32,
         ip_at: ip_at as u32,
     })
 }

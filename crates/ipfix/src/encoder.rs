@@ -197,6 +197,7 @@ fn put_flow(flow: &Flow<'_>, to: &mut Vec<u8>) {
     for interface in flow.interfaces {
         to.extend(interface.to_be_bytes());
     }
+    to.extend(flow.icmp);
     let name = flow.application.name.as_bytes();
     debug_assert!(name.len() <= NAME_MAX);
     to.push(name.len() as u8);

@@ -69,6 +69,8 @@ pub struct Flow<'a> {
     pub behaviour: u8,
     /// TCP flags of all its packets, forward and in reverse.
     pub tcp_flags: [u8; 2],
+    /// Type and code of the first packet of ICMP; otherwise 0.
+    pub icmp: [u8; 2],
     /// Type of service or traffic class of its first packet, forward and in reverse.
     pub tos: [u8; 2],
     /// The same of forward packets as they leave.

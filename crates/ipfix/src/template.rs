@@ -38,12 +38,12 @@ const fn reverse(element: u16, length: u16) -> Field {
 }
 
 /// Number of a flow's fields, without [`MEASURED`].
-const FIELDS: usize = 25;
+const FIELDS: usize = 26;
 /// The length of a field that says its own (RFC 7011 §7).
 const VARIABLE: u16 = u16::MAX;
 
-/// Fields of a flow with these address elements of `bytes` bytes.
-const fn flow_fields(source: u16, destination: u16, bytes: u16) -> [Field; FIELDS] {
+/// Fields of a flow, with these elements of addresses of `bytes` bytes and of ICMP.
+const fn flow_fields([source, destination, icmp]: [u16; 3], bytes: u16) -> [Field; FIELDS] {
     [
         field(source, bytes),
         field(destination, bytes),
@@ -71,14 +71,15 @@ const fn flow_fields(source: u16, destination: u16, bytes: u16) -> [Field; FIELD
         field(55, 1),        // postIpClassOfService
         field(10, 4),        // ingressInterface
         field(14, 4),        // egressInterface
+        field(icmp, 2),      // icmpTypeCodeIPv4 or …IPv6
         field(96, VARIABLE), // applicationName
     ]
 }
 
-/// sourceIPv4Address, destinationIPv4Address.
-const V4: [Field; FIELDS] = flow_fields(8, 12, 4);
-/// sourceIPv6Address, destinationIPv6Address.
-const V6: [Field; FIELDS] = flow_fields(27, 28, 16);
+/// sourceIPv4Address, destinationIPv4Address, icmpTypeCodeIPv4.
+const V4: [Field; FIELDS] = flow_fields([8, 12, 32], 4);
+/// sourceIPv6Address, destinationIPv6Address, icmpTypeCodeIPv6.
+const V6: [Field; FIELDS] = flow_fields([27, 28, 139], 16);
 /// Further fields where features are measured.
 const MEASURED: [Field; 5] = [
     field(162, 4),  // flowDurationMicroseconds

@@ -11,6 +11,10 @@ use crate::Address;
 pub const TCP: u8 = 6;
 /// IP protocol number of UDP.
 pub const UDP: u8 = 17;
+/// IP protocol number of ICMP.
+pub const ICMP: u8 = 1;
+/// IP protocol number of ICMP for IPv6.
+pub const ICMPV6: u8 = 58;
 
 /// The tuple of a flow's first packet: the source began the flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

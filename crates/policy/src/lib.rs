@@ -36,7 +36,7 @@ pub use address::Address;
 pub use by_label::{Action, Label, LabelRule, NoSuchLabel, actions, by_class, by_task, listed};
 pub use dscp::{Dscp, NotADscp};
 pub use gates::{Gates, Moment};
-pub use key::{Filter, Key, Ports, RULES_MAX, Rank, RuleNumber, TCP, Tuple, UDP};
+pub use key::{Filter, ICMP, ICMPV6, Key, Ports, RULES_MAX, Rank, RuleNumber, TCP, Tuple, UDP};
 pub use mark::{DSCP_MASK, Mark};
 pub use nearest::{nearest, suggest};
 pub use policy::{Ask, Decision, Facts, LABELS_MAX, Names, Policy, PolicyError, UnknownName};

@@ -35,7 +35,7 @@ impl Counting for analytics::Manager {
 
 fn of_flows(counters: &flowmgr::Counters, classes: &[String]) -> CountsByName {
     let classes: Vec<&str> = classes.iter().map(String::as_str).collect();
-    let kinds = ["4.tcp", "4.udp", "6.tcp", "6.udp"];
+    let kinds = ["4.tcp", "4.udp", "6.tcp", "6.udp", "4.icmp", "6.icmp"];
     by_name(
         counters,
         &[

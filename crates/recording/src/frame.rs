@@ -6,12 +6,12 @@
 //! For a merged packet, the headers that its segments repeat are read as well.
 
 use flowmgr::verdict::Verdict;
-use flowmgr::wire::{self, Gso, Headers, Segments, TCP, UDP};
+use flowmgr::wire::{self, Gso, Headers, Segments, TCP};
 use flowmgr::{Key, Packet};
 
 use crate::event::Frame;
 
-/// Bytes of a TCP header without options, and of a UDP header.
+/// Bytes of a TCP header without options, and of a header of UDP or ICMP.
 const TCP_HEADER: usize = 20;
 const UDP_HEADER: usize = 8;
 
@@ -94,8 +94,7 @@ impl Keeper {
 fn headers_end(link: u16, frame: &[u8], key: &Key) -> usize {
     let header = match key.protocol() {
         TCP => TCP_HEADER,
-        UDP => UDP_HEADER,
-        _ => 0,
+        _ => UDP_HEADER,
     };
     let at = wire::transport_at(link, frame).unwrap_or(0);
     (at + header).min(frame.len())
@@ -153,7 +152,9 @@ mod tests {
             assert!(kept(&short).len() <= 14 + 20 + 8);
             let arp = [&[0; 12][..], &[8, 6], &vec![PAYLOAD; payload]].concat();
             assert!(kept(&arp).len() <= 14);
-            assert!(!kept(&ipv4(1, &[], payload)).contains(&PAYLOAD));
+            let echo = [8, 0, 1, 2, 3, 4, 5, 6];
+            assert_eq!(kept(&ipv4(wire::ICMP, &echo, payload)).len(), 14 + 20 + 8);
+            assert!(!kept(&ipv4(47, &[], payload)).contains(&PAYLOAD));
         }
     }
 

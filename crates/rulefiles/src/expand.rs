@@ -1,7 +1,9 @@
 //! Expands a rule's lists to filters: one per combination of prefixes and ports, by family.
 
 use policy::rule::{Condition, RuleAction, Task};
-use policy::{Address, FILTERS_MAX, Filter, Ports, Rank, RuleNumber, RuleSet, TCP, UDP};
+use policy::{
+    Address, FILTERS_MAX, Filter, ICMP, ICMPV6, Ports, Rank, RuleNumber, RuleSet, TCP, UDP,
+};
 
 use crate::draft::{Draft, Parts};
 use crate::error::Problem;
@@ -57,7 +59,7 @@ pub fn add(
         check_families(draft.source.as_deref(), draft.destination.as_deref())?;
         warnings.add(WarningKind::EmptySet, origin);
     }
-    if draft.protocol.is_some_and(|protocol| protocol != TCP && protocol != UDP) {
+    if draft.protocol.is_some_and(|protocol| ![TCP, UDP, ICMP, ICMPV6].contains(&protocol)) {
         warnings.add(WarningKind::Protocol, origin);
     }
     let parts = draft.parts.or(defaults);
@@ -85,7 +87,9 @@ pub fn add(
     let common = Common { protocol: draft.protocol, in_port, rule, is_conditional, rank };
     let ports = (&*source_ports, &*destination_ports);
     combine(&v4, ports, common, &mut rules.v4);
-    combine(&v6, ports, common, &mut rules.v6);
+    // ICMP has another number in IPv6.
+    let protocol = common.protocol.map(|it| if it == ICMP { ICMPV6 } else { it });
+    combine(&v6, ports, Common { protocol, ..common }, &mut rules.v6);
     Ok(rule)
 }
 

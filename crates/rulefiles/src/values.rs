@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use policy::hours::{Hours, NotHours};
 use policy::rule::BEHAVIOURS;
-use policy::{Address, Dscp, Mark, Ports, TCP, UDP};
+use policy::{Address, Dscp, ICMP, Mark, Ports, TCP, UDP};
 
 use crate::error::Problem;
 use crate::nearest::suggest;
@@ -110,7 +110,8 @@ pub fn protocol(text: &str) -> Result<u8, Problem> {
     match text {
         "tcp" | "TCP" => Ok(TCP),
         "udp" | "UDP" => Ok(UDP),
-        _ => number("protocol", text, "\"tcp\", \"udp\" or a number from 0 to 255"),
+        "icmp" | "ICMP" => Ok(ICMP),
+        _ => number("protocol", text, "\"tcp\", \"udp\", \"icmp\" or a number up to 255"),
     }
 }
 

@@ -32,8 +32,8 @@ impl fmt::Display for Warning {
         let text = match self.kind {
             WarningKind::Flags => "TCP flags are ignored: one rule holds for all packets of a flow",
             WarningKind::Protocol => {
-                "the protocol is neither TCP nor UDP, and there are no other flows: the rule never \
-                 applies"
+                "the protocol is neither TCP, UDP nor ICMP, and there are no other flows: the rule \
+                 never applies"
             }
             WarningKind::EmptySet => "the set is empty: the rule never applies",
             WarningKind::SampleOfNone => "sample = 0: the rule never applies",

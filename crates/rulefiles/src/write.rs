@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use policy::hours::Hours;
 use policy::rule::{Hosts, Task, behaviour_names};
-use policy::{Address, Dscp, Filter, Ports, RuleNumber, RuleSet, TCP, UDP};
+use policy::{Address, Dscp, Filter, ICMP, Ports, RuleNumber, RuleSet, TCP, UDP};
 
 use crate::draft::Key;
 use crate::values::{BYTES, RATES, TIMES, Units, quantity_text};
@@ -229,6 +229,7 @@ pub fn protocol_text(protocol: u8) -> String {
     match protocol {
         TCP => "tcp".to_owned(),
         UDP => "udp".to_owned(),
+        ICMP => "icmp".to_owned(),
         number => number.to_string(),
     }
 }

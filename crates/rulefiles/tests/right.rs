@@ -132,7 +132,7 @@ fn warnings_are_counted_by_kind_and_file() {
         (
             "r.toml",
             "[sets]\nnone = { file = \"none.txt\" }\n[[rule]]\nsource \
-             = \"@none\"\n[[rule]]\nprotocol = 1\n[[rule]]\nprotocol = 2\n\
+             = \"@none\"\n[[rule]]\nprotocol = 47\n[[rule]]\nprotocol = 2\n\
              [[rule]]\nsample = 0\n",
         ),
         ("none.txt", "# nothing yet\n"),
@@ -160,4 +160,6 @@ fn a_family_is_that_of_the_prefixes() {
         let set = set(text);
         assert_eq!((set.v4.len(), set.v6.len()), (v4, v6), "{text}");
     }
+    let icmp = set("protocol = \"icmp\"");
+    assert_eq!((icmp.v4[0].protocol, icmp.v6[0].protocol), (Some(1), Some(58)));
 }

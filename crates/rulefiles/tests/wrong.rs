@@ -104,7 +104,8 @@ const TOML: &[(&str, &str)] = &[
     ),
     (
         "[[rule]]\nprotocol = \"sctp\"\n",
-        "r.toml:2: protocol: found \"sctp\", expected \"tcp\", \"udp\" or a number from 0 to 255",
+        "r.toml:2: protocol: found \"sctp\", expected \"tcp\", \"udp\", \"icmp\" or a number up to \
+         255",
     ),
     (
         "[[rule]]\nprotocol = [6, 17]\n",

@@ -92,11 +92,11 @@ pub fn flow_of_ends(source: (IpAddr, u16), destination: (IpAddr, u16)) -> (u8, b
     (client.octets()[3], is_client)
 }
 
-/// A fragment and one of a protocol without ports.
+/// A fragment and one of a protocol without flows.
 pub fn noise() -> [[u8; FRAME]; 2] {
     let packet = Packet { flow: 0, kind: Kind::Data, length: FRAME as u16 };
-    let (mut fragment, mut icmp) = (packet.frame(), packet.frame());
+    let (mut fragment, mut gre) = (packet.frame(), packet.frame());
     fragment[7] = 9;
-    icmp[9] = 1;
-    [fragment, icmp]
+    gre[9] = 47;
+    [fragment, gre]
 }

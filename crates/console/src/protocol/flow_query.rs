@@ -11,7 +11,7 @@ pub enum FlowQuery {
     Id(u64),
     /// The flow between two ends, whichever of them began it.
     Ends {
-        /// IP protocol number; `None`: TCP or UDP.
+        /// IP protocol number; `None`: any.
         protocol: Option<u8>,
         a: (IpAddr, u16),
         b: (IpAddr, u16),
@@ -28,6 +28,8 @@ pub struct NotAFlow(String);
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
 
 impl FromStr for FlowQuery {
     type Err = NotAFlow;
@@ -42,12 +44,20 @@ impl FromStr for FlowQuery {
             .map(|word| word.trim_end_matches([':', '-']))
             .filter(|word| !word.is_empty())
             .collect();
+        let protocol = words.iter().find_map(|word| protocol(word));
         let ends = match text.contains("src=") {
             true => ends_of_conntrack(&words),
-            false => ends_of_words(&words),
+            false if protocol == Some(ICMP) => {
+                first_two(words.iter().filter_map(|word| host(word)))
+            }
+            false => first_two(words.iter().filter_map(|word| end(word))),
         };
         let (a, b) = ends.ok_or(NotAFlow(shown))?;
-        Ok(FlowQuery::Ends { protocol: words.iter().find_map(|word| protocol(word)), a, b })
+        let protocol = match protocol {
+            Some(ICMP) if a.0.is_ipv6() => Some(ICMPV6),
+            protocol => protocol,
+        };
+        Ok(FlowQuery::Ends { protocol, a, b })
     }
 }
 
@@ -59,6 +69,7 @@ impl fmt::Display for FlowQuery {
                 let name = match protocol {
                     Some(TCP) => "TCP ",
                     Some(UDP) => "UDP ",
+                    Some(ICMP | ICMPV6) => return write!(f, "ICMP {} > {}", a.0, b.0),
                     _ => "",
                 };
                 let [a, b] = [a, b].map(SocketAddr::from);
@@ -72,27 +83,33 @@ fn protocol(word: &str) -> Option<u8> {
     match word.to_ascii_lowercase().as_str() {
         "tcp" | "tcp6" | "6" => Some(TCP),
         "udp" | "udp6" | "17" => Some(UDP),
+        "icmp" | "icmp6" | "icmpv6" => Some(ICMP),
         _ => None,
     }
 }
 
-/// Parses `src=A dst=B sport=P dport=Q`, split at `=`. The first of each counts: the direction of
-/// the first packet.
+/// Parses `src=A dst=B sport=P dport=Q`, split at `=`; ICMP has no ports. The first of each counts:
+/// the direction of the first packet.
 fn ends_of_conntrack(words: &[&str]) -> Option<((IpAddr, u16), (IpAddr, u16))> {
     let value = |name: &str| {
         let at = words.iter().position(|word| *word == name)?;
         words.get(at + 1).copied()
     };
     let end = |address: &str, port: &str| {
-        Some((value(address)?.parse().ok()?, value(port)?.parse().ok()?))
+        let port = value(port).map_or(Ok(0), str::parse);
+        Some((value(address)?.parse().ok()?, port.ok()?))
     };
     Some((end("src", "sport")?, end("dst", "dport")?))
 }
 
-/// The first two words that are an address with a port.
-fn ends_of_words(words: &[&str]) -> Option<((IpAddr, u16), (IpAddr, u16))> {
-    let mut ends = words.iter().filter_map(|word| end(word));
+fn first_two<T>(mut ends: impl Iterator<Item = T>) -> Option<(T, T)> {
     Some((ends.next()?, ends.next()?))
+}
+
+/// An address, for ICMP; its port, if there is one, says nothing.
+fn host(word: &str) -> Option<(IpAddr, u16)> {
+    let address = word.parse().ok().or_else(|| Some(end(word)?.0));
+    address.map(|address| (address, 0))
 }
 
 /// `192.0.2.1:80`, `[2001:db8::1]:80`, or with a dot before the port, as tcpdump has it.
@@ -132,6 +149,19 @@ mod tests {
         let tcpdump =
             "12:01:02.000001 IP 10.0.0.5.4000 > 192.0.2.4.443: Flags [S], seq 1, length 0";
         assert_eq!(query(tcpdump), ends(None));
+        for text in [
+            "icmp 10.0.0.5 192.0.2.4",
+            "ICMP  10.0.0.5:0  →  192.0.2.4:0",
+            "12:01:02.000001 IP 10.0.0.5 > 192.0.2.4: ICMP echo request, id 7, seq 1, length 64",
+            "icmp 1 29 src=10.0.0.5 dst=192.0.2.4 type=8 code=0 id=7 src=192.0.2.4 dst=10.0.0.5 \
+             type=0 code=0 id=7 mark=0 use=1",
+        ] {
+            let [a, b] = [a.0, b.0].map(|address| (address, 0));
+            assert_eq!(query(text), FlowQuery::Ends { protocol: Some(ICMP), a, b }, "{text}");
+            assert_eq!(query(text).to_string(), "ICMP 10.0.0.5 > 192.0.2.4");
+        }
+        let tcpdump = query("IP6 2001:db8::1 > 2001:db8::2: ICMP6, echo reply, id 7, seq 1");
+        assert!(matches!(tcpdump, FlowQuery::Ends { protocol: Some(ICMPV6), .. }), "{tcpdump:?}");
         let v6 = query("udp [2001:db8::1]:53 [2001:db8::2]:5353");
         let end = |address: &str, port| (address.parse().unwrap(), port);
         let (a, b) = (end("2001:db8::1", 53), end("2001:db8::2", 5353));

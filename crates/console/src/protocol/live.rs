@@ -21,7 +21,7 @@ pub struct FlowRow {
     pub dst_name: Option<String>,
     /// IP protocol number.
     pub proto: u8,
-    /// Name of the transport protocol: `TCP` or `UDP`.
+    /// Name of the transport protocol: `TCP`, `UDP` or `ICMP`, whose ports are 0.
     pub transport: String,
     /// The end that the flow's label speaks for; `None`: neither has an address of its own.
     pub host: Option<String>,

@@ -106,7 +106,7 @@ const fn column(
 const COLUMNS: [Column; 11] = [
     column("CONF", 4, true, |flow| flow.confidence.map_or(String::new(), |it| format!("{it:.2}"))),
     column("BY", 5, false, |flow| flow.decided_by.clone().unwrap_or_default()),
-    column("L4", 3, false, |flow| flow.transport.clone()),
+    column("L4", 4, false, |flow| flow.transport.clone()),
     column("PKT/S", 6, true, |flow| short(flow.packets_per_s)),
     column("B/S", 6, true, |flow| short(flow.bytes_per_s)),
     column("BYTES", 6, true, |flow| short(flow.bytes as f64)),

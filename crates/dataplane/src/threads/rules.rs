@@ -13,6 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use cring::Counter as _;
 use cring::counters;
 use flowmgr::record::{FlowName, FlowRecord};
+use flowmgr::wire::{ICMP, ICMPV6};
 use flowmgr::{
     Action, Counts, FlowLook, MINUTE_US, RuleAnswer, RuleMemory, RuleQuestion, RulesChange,
 };
@@ -425,10 +426,13 @@ impl FlowRules for PolicyRules {
                     rule
                 }
             };
-            let outcome = match rule {
+            let mut outcome = match rule {
                 Some(rule) => *rules.policy.decision(rule),
                 None => Decision::default(),
             };
+            if matches!(question.protocol, ICMP | ICMPV6) {
+                outcome.class = None; // it gets no label
+            }
             if rule != question.before
                 && let Some(rule) = rule
             {

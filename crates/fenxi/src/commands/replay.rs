@@ -76,9 +76,8 @@ fn explain(
     let Some((subject, others)) = found else {
         let packets = grouped(outcome.flows.verdicts.total());
         return Err(Failure::data(format!(
-            "no flow {query} among the {} of {packets} packets. Only TCP and UDP make flows, by \
-             the addresses of the outer \
-             header; fragments do not",
+            "no flow {query} among the {} of {packets} packets. Only TCP, UDP and ICMP make flows, \
+             by the addresses of the outer header; fragments do not",
             grouped(outcome.flows.flows_begun.total())
         )));
     };

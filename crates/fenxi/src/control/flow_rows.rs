@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use dataplane::tasks::TaskNames;
 use flowmgr::record::{Decision, FlowName};
+use flowmgr::wire::{ICMP, ICMPV6, UDP};
 use flowmgr::{Counts, OtherLabel, Standing};
 use policy::Dscp;
 
@@ -157,7 +158,8 @@ fn row(
 
 fn transport(protocol: u8) -> &'static str {
     match protocol {
-        17 => "UDP",
+        UDP => "UDP",
+        ICMP | ICMPV6 => "ICMP",
         _ => "TCP",
     }
 }

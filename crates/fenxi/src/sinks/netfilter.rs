@@ -100,7 +100,7 @@ impl Sink for WriterSink {
     }
 
     fn ruled(&mut self, ruled: &Ruled) {
-        if self.by_rule != ByRule::InForce {
+        if self.by_rule != ByRule::InForce || ruled.flow.is_icmp() {
             return;
         }
         let tuple = tuple(&ruled.flow, self.zone);
@@ -119,6 +119,10 @@ impl Sink for WriterSink {
     }
 
     fn record(&mut self, record: &Record) {
+        // conntrack tells its connections apart by what a flow does not know, their ids.
+        if record.flow().is_some_and(FlowName::is_icmp) {
+            return;
+        }
         if let Record::Behaviour(change) = record {
             let word = self.behaviours[change.behaviour as usize].load(Ordering::Relaxed);
             let tuple = tuple(&change.flow, self.zone);

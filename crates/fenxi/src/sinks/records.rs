@@ -18,6 +18,7 @@ use config::checked::{DEFAULT_TASK, Task};
 use console::protocol::Measured;
 use dataplane::tasks::TaskNames;
 use flowmgr::record::{DecidedBy, Decision, FlowName, FlowRecord, LabelRecord, Record};
+use flowmgr::wire::{ICMP, ICMPV6};
 use flowmgr::{Behaviour, TaskId};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -168,6 +169,10 @@ enum Line<'a> {
         bytes_rev: u64,
         tcp_flags_fwd: u8,
         tcp_flags_rev: u8,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        icmp_type: Option<u8>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        icmp_code: Option<u8>,
         dscp_fwd: u8,
         dscp_rev: u8,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -226,7 +231,7 @@ impl Line<'_> {
 
 fn label_line<'a>(record: &LabelRecord, names: &'a Names) -> Line<'a> {
     Line::Label {
-        flow: flow(&record.flow, names),
+        flow: flow(&record.flow, None, names),
         time: rfc3339(record.time_us),
         labelled: labelled(Some(&record.decision), names.task(record.task)),
     }
@@ -241,8 +246,9 @@ fn flow_line<'a>(
     let (headers, interfaces) = (&record.headers, &names.interfaces);
     let interface = |at: Option<usize>| at.map(|at| interfaces.names[at].as_str());
     let [in_interface, out_interface] = interfaces.of(headers).map(interface);
+    let ([tcp_flags_fwd, tcp_flags_rev], icmp) = (record.tcp_flags(), record.icmp());
     Line::Flow {
-        flow: flow(&record.flow, names),
+        flow: flow(&record.flow, icmp, names),
         last: rfc3339(record.last_us),
         r#final: record.is_final(),
         midstream: record.midstream,
@@ -251,8 +257,10 @@ fn flow_line<'a>(
         packets_rev: record.counts.packets[1],
         bytes_fwd: record.counts.bytes[0],
         bytes_rev: record.counts.bytes[1],
-        tcp_flags_fwd: headers.tcp_flags[0],
-        tcp_flags_rev: headers.tcp_flags[1],
+        tcp_flags_fwd,
+        tcp_flags_rev,
+        icmp_type: icmp.map(|[kind, _]| kind),
+        icmp_code: icmp.map(|[_, code]| code),
         dscp_fwd: headers.tos[0] >> 2,
         dscp_rev: headers.tos[1] >> 2,
         dscp_set: interfaces.dscp_set(headers),
@@ -298,12 +306,12 @@ fn host_line<'a>(host: &HostRecord, names: &'a Names) -> Line<'a> {
     }
 }
 
-fn flow(name: &FlowName, names: &Names) -> Flow {
+fn flow(name: &FlowName, icmp: Option<[u8; 2]>, names: &Names) -> Flow {
     let host = |address| names.of_hosts.name(address).map(|name| name.to_string());
     Flow {
         schema_version: SCHEMA_VERSION,
         flow_id: name.flow_id,
-        community_id: community_id(name),
+        community_id: community_id(name, icmp),
         src: name.source.0,
         dst: name.destination.0,
         src_name: host(name.source.0),
@@ -356,14 +364,21 @@ pub fn rfc3339(time_us: i64) -> String {
 }
 
 /// Community ID version 1 with seed 0 (the specification by Corelight): the same
-/// for both directions, and in every tool that knows it.
-fn community_id(name: &FlowName) -> String {
+/// for both directions, and in every tool that knows it. `icmp`: type and code.
+fn community_id(name: &FlowName, icmp: Option<[u8; 2]>) -> String {
     let octets = |address: IpAddr| match address {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),
     };
     let mut ends = [name.source, name.destination].map(|(address, port)| (octets(address), port));
-    ends.sort();
+    let answer = icmp.and_then(|[kind, _]| answer_to(name.protocol, kind));
+    if let Some([kind, code]) = icmp {
+        (ends[0].1, ends[1].1) = (kind.into(), answer.unwrap_or(code).into());
+    }
+    // What has no answer has one direction.
+    if icmp.is_none() || answer.is_some() {
+        ends.sort();
+    }
     let [(low, low_port), (high, high_port)] = ends;
     let mut hash = Sha1::new();
     hash.update([0, 0]);
@@ -373,6 +388,17 @@ fn community_id(name: &FlowName) -> String {
     hash.update(low_port.to_be_bytes());
     hash.update(high_port.to_be_bytes());
     format!("1:{}", STANDARD.encode(hash.finalize()))
+}
+
+/// The type of ICMP that answers this one.
+fn answer_to(protocol: u8, kind: u8) -> Option<u8> {
+    Some(match (protocol, kind) {
+        (ICMP, 0) => 8,
+        (ICMP, 8) => 0,
+        (ICMP, 9 | 13 | 15 | 17) | (ICMPV6, 128) => kind + 1,
+        (ICMP, 10 | 14 | 16 | 18) | (ICMPV6, 129) => kind - 1,
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -405,9 +431,25 @@ mod tests {
             destination: ("66.35.250.204".parse().unwrap(), 80),
             ..name()
         };
-        assert_eq!(community_id(&name), "1:LQU9qZlK+B5F3KDmev6m5PMibrg=");
-        let back = FlowName { source: name.destination, destination: name.source, ..name };
-        assert_eq!(community_id(&back), community_id(&name));
+        assert_eq!(community_id(&name, None), "1:LQU9qZlK+B5F3KDmev6m5PMibrg=");
+        let back = |name: FlowName| FlowName {
+            source: name.destination,
+            destination: name.source,
+            ..name
+        };
+        assert_eq!(community_id(&back(name), None), community_id(&name, None));
+        let icmp = |protocol, source: &str, destination: &str| {
+            let end = |address: &str| (address.parse().unwrap(), 0);
+            FlowName { protocol, source: end(source), destination: end(destination), ..name }
+        };
+        let ping = icmp(ICMP, "192.168.0.89", "192.168.0.1");
+        assert_eq!(community_id(&ping, Some([8, 0])), "1:X0snYXpgwiv9TZtqg64sgzUn6Dk=");
+        assert_eq!(community_id(&back(ping), Some([0, 0])), community_id(&ping, Some([8, 0])));
+        let ping = icmp(ICMPV6, "2001:db8:a::30", "2001:db8:b::80");
+        assert_eq!(community_id(&ping, Some([128, 0])), "1:/YTIceDDb3uXhPUdLXYQzwrlyp8=");
+        assert_eq!(community_id(&back(ping), Some([129, 0])), community_id(&ping, Some([128, 0])));
+        let error = icmp(ICMP, "198.51.100.87", "192.0.2.20");
+        assert_eq!(community_id(&error, Some([3, 3])), "1:NtWeUbn9p0Imgb/+CVxTic5g4Vc=");
     }
 
     #[test]

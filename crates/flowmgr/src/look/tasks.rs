@@ -97,6 +97,7 @@ impl View<'_> {
         let task = self.labels.tasks.task(id);
         let unit = self.series.number_of(task.config.unit);
         let elements = self.series.seen(index, unit) as u8;
+        let hot = self.flows.entries.hot(index);
         let (mut was_asked, mut has_answer) = (false, false);
         for depth in task.all_depths() {
             match self.flows.entries.word(depth, index).read().1 {
@@ -112,7 +113,7 @@ impl View<'_> {
             () if was_asked => Standing::Lost,
             () if self.rules.is_unasked(index) => Standing::Unasked,
             () if self.series.is_midstream(index) && !task.config.midstream => Standing::Withheld,
-            () if !self.is_asked(index, id) => Standing::NotAsked,
+            () if hot.key().is_icmp() || !self.is_asked(index, id) => Standing::NotAsked,
             () if !self.labels.tasks.is_due(task.first_asked, &seen) => {
                 Standing::Collecting { elements }
             }

@@ -43,7 +43,7 @@ impl<P: Part> Walk<P> {
         if self.labels.tasks.count() == 1 && hot.is_withheld() {
             return false;
         }
-        if self.rules.is_unasked(index) {
+        if self.rules.is_unasked(index) || headers.key.is_icmp() {
             return false;
         }
         if self.series.store.is_lengths_only() {

@@ -7,6 +7,7 @@ mod counted;
 mod depths;
 mod half_open;
 mod headers;
+mod icmp;
 mod inline;
 mod labels;
 mod look;

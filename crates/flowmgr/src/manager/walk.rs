@@ -291,7 +291,7 @@ impl<P: Part> Walk<P> {
             self.flows.establish_answered(staged.hash, index);
         }
         if is_half_open && self.flows.entries.hot(index).is_first(headers.from_low) {
-            self.note_tos(index, packet, headers, data);
+            self.note_first(index, packet, headers, data);
         }
         let is_emitted = self.flows.entries.hot(index).has(STATE_EMITTED);
         let (labels, flows) = (&mut self.labels, &mut self.flows);
@@ -432,13 +432,13 @@ impl<P: Part> Walk<P> {
         report.counts.packets[1] > 0
     }
 
-    /// Notes the type of service of a half-open flow's packet, which is not changed yet, if it is
-    /// the first of its direction. The packet that answers is one of a half-open flow.
+    /// Notes what [`HeadersPart::note_first`] keeps of a half-open flow's packet, which is not
+    /// changed yet. The packet that answers is one of a half-open flow.
     #[inline(never)]
-    fn note_tos(&mut self, index: u32, packet: &Packet, headers: &Headers, data: &[u8]) {
+    fn note_first(&mut self, index: u32, packet: &Packet, headers: &Headers, data: &[u8]) {
         let direction = self.flows.entries.hot(index).direction(headers.from_low);
         if let Some(ip) = data.get(packet.at + headers.ip_at as usize..) {
-            self.headers.note_tos(index, direction, ip);
+            self.headers.note_first(index, direction, headers, ip);
         }
     }
 

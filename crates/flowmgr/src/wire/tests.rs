@@ -97,7 +97,7 @@ fn each_defect_has_its_verdict() {
     assert_eq!(with(3, 19), Err(Verdict::IpLength));
     assert_eq!(with(7, 1), Err(Verdict::Fragment));
     assert_eq!(with(6, 0x20).map(|headers| headers.length), Ok(40)); // first fragment
-    assert_eq!(with(9, 1), Err(Verdict::OtherL4));
+    assert_eq!(with(9, 47), Err(Verdict::OtherL4));
     assert_eq!(with(32, 0x40), Err(Verdict::TcpDoff));
     assert_eq!(with(32, 0x60), Err(Verdict::L4Short));
     assert_eq!(parse(RAW, &tcp_v4()[..39]), Err(Verdict::L4Short));
@@ -221,6 +221,31 @@ fn payload_is_what_the_lengths_leave_and_not_what_was_captured() {
     let mut v6 = udp_v6(0, &[UDP, 0, 0, 0, 0, 0, 0, 0]);
     v6[5] += 9;
     assert_eq!(payload(&v6), 9);
+}
+
+#[test]
+fn icmp_is_a_flow_of_hosts_unless_it_keeps_the_link_in_order() {
+    let v4 = |protocol, keep: usize| {
+        let mut ip = udp_v4(32);
+        ip[9] = protocol;
+        parse(RAW, &ip[..keep])
+    };
+    let headers = v4(ICMP, 32).unwrap();
+    assert_eq!((headers.key.protocol(), headers.length, headers.payload()), (ICMP, 32, 4));
+    assert_eq!(v4(ICMP, 28), Ok(headers));
+    assert_eq!(v4(ICMP, 27), Err(Verdict::L4Short));
+    assert_eq!(v4(ICMPV6, 32), Err(Verdict::OtherL4));
+    let v6 = |protocol, kind| {
+        let mut ip = udp_v6(0, &[protocol, 0, 0, 0, 0, 0, 0, 0]);
+        ip[48] = kind;
+        parse(RAW, &ip)
+    };
+    for kind in 0..=u8::MAX {
+        let protocol = v6(ICMPV6, kind).map(|headers| headers.key.protocol());
+        let expected = if kind < 130 { Ok(ICMPV6) } else { Err(Verdict::OtherL4) };
+        assert_eq!(protocol, expected, "{kind}");
+        assert_eq!(v6(ICMP, kind), Err(Verdict::OtherL4));
+    }
 }
 
 #[test]

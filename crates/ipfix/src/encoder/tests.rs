@@ -20,6 +20,7 @@ fn flow(source: &str, destination: &str) -> Flow<'static> {
         application: Application::UNLABELLED,
         behaviour: 0,
         tcp_flags: [0x1b, 0x12],
+        icmp: [0; 2],
         tos: [0xb8, 0],
         post_tos: 0x28,
         interfaces: [3, 4],

@@ -57,7 +57,9 @@ impl Templates {
                 Received::End => break,
             };
             for (i, frame) in burst.frames().iter().enumerate() {
-                if let Ok(headers) = wire::parse(frame.link, burst.bytes(i)) {
+                if let Ok(headers) = wire::parse(frame.link, burst.bytes(i))
+                    && !headers.key.is_icmp()
+                {
                     let flows = &templates.flows;
                     let flow = *by_key.entry(headers.key).or_insert(flows.len());
                     let time_s = frame.time_us as f64 / 1e6;

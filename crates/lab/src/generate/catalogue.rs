@@ -112,6 +112,9 @@ impl Catalogue {
                 let Ok(headers) = wire::parse(frame.link, bytes) else {
                     continue;
                 };
+                if headers.key.is_icmp() {
+                    continue;
+                }
                 self.add_packet(&mut latest, frame, &headers, bytes);
             }
             if self.data.len() + self.packets as usize * size_of::<Packet>() > BYTES_MAX {

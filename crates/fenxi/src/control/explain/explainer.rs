@@ -48,7 +48,7 @@ pub async fn find(
 pub fn nowhere(query: &FlowQuery, overview: &Overview) -> String {
     let mut why = format!(
         "no flow {query}: it is in no flow table, and not among the latest that have ended. Only \
-        TCP and UDP make flows, by the addresses of the outer header; fragments do not"
+        TCP, UDP and ICMP make flows, by the addresses of the outer header; fragments do not"
     );
     if overview.table_full > 0 {
         let packets = grouped(overview.table_full);

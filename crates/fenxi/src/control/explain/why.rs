@@ -15,6 +15,9 @@ use crate::scores;
 /// is the task's.
 pub fn sentences(subject: &Subject, asked: &Asked, config: &Config) -> (String, String) {
     let bundle = &asked.bundle;
+    if subject.name.is_icmp() {
+        return ("no model is asked about ICMP".to_owned(), String::new());
+    }
     match (subject.own.decision, subject.own.standing) {
         (Some(decision), _) => labelled(subject, decision, asked, config),
         (None, Some(standing)) => waiting(subject, standing, bundle),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use config::checked::Named;
 use config::{Config, Network};
 use flowmgr::record::FlowRecord;
-use flowmgr::wire::{TCP, UDP};
+use flowmgr::wire::{ICMP, ICMPV6, TCP, UDP};
 
 use crate::report::Volume;
 use crate::services::ServiceKeys;
@@ -44,6 +44,7 @@ impl fmt::Display for Service {
             Service::Named(name) => f.write_str(name),
             Service::Port(TCP, port) => write!(f, "{port}/tcp"),
             Service::Port(UDP, port) => write!(f, "{port}/udp"),
+            Service::Port(ICMP | ICMPV6, _) => f.write_str("icmp"),
             Service::Port(protocol, _) => write!(f, "protocol {protocol}"),
         }
     }
@@ -145,7 +146,8 @@ impl Services {
     /// The service of a server; where several name it, the one with the longest prefix.
     fn of(&self, protocol: u8, server: (IpAddr, u16)) -> Service {
         let bits = |keys: &ServiceKeys| {
-            let is_protocol = keys.protocol.is_none_or(|it| it == protocol);
+            let is_any = matches!(protocol, TCP | UDP);
+            let is_protocol = keys.protocol.map_or(is_any, |it| it == protocol);
             let is_port = keys.ports.is_empty() || keys.ports.contains(&server.1);
             let networks = keys.servers.iter().filter(|it| it.contains(server.0));
             networks.map(Network::bits).max().filter(|_| is_protocol && is_port)

@@ -17,6 +17,8 @@ impl<P: Part> Settling<'_, P> {
     pub(super) fn count_end(&mut self, occupant: Occupant, reason: EndReason, at_us: i64) {
         let index = occupant.index;
         let is_unasked = self.walk.rules.is_unasked(index);
+        // ICMP gives no series.
+        let is_series = !is_unasked && !self.walk.flows.entries.hot(index).key().is_icmp();
         let (tasks, store) = (&self.walk.labels.tasks, &self.walk.series.store);
         let least = tasks.k(tasks.task(TaskId::FIRST).first_asked);
         let flows = &mut self.walk.flows;
@@ -25,7 +27,7 @@ impl<P: Part> Settling<'_, P> {
         let counters = &mut flows.counters;
         counters.flows_ended[reason as usize] += 1;
         counters.flows_unasked += u64::from(is_unasked);
-        counters.flows_short += u64::from(!is_unasked && store.seen(index, 0) < least);
+        counters.flows_short += u64::from(is_series && store.seen(index, 0) < least);
         let is_one_way = counts.packets[1] == 0 && !store.went_both_ways(index);
         counters.flows_one_way += u64::from(is_one_way);
         if let Some(behaviours) = &mut self.walk.behaviours {
