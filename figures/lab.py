@@ -49,7 +49,8 @@ def draw(report, path):
         for line in dict.fromkeys(result["line"] for result in placed):
             own = sorted((it["x"], it["value"]) for it in placed if it["line"] == line)
             axes.plot(*zip(*own), marker="o", label=line)
-        axes.set_xscale("log", base=2 if is_power(placed) else 10)
+        if all(result["x"] > 0 for result in placed):
+            axes.set_xscale("log", base=2 if is_power(placed) else 10)
         axes.set(xlabel=report["x"], ylabel=unit, ylim=(0, None))
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")

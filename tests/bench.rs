@@ -293,6 +293,38 @@ fn the_path_with_rules_is_compared_with_none() {
     }
 }
 
+/// Every place answers, the kernel where it may be asked.
+#[test]
+fn one_inference_is_timed_wherever_it_runs() {
+    let (results, stderr) = bench("inference", &AT_ONCE);
+    for model in ["protocol-small", "protocol", "iot-family"] {
+        for place in ["engine", "other process", "other process that polls"] {
+            let name = format!("{model}, {place}");
+            values(
+                &results,
+                [&name, &format!("{name}, p99"), &format!("{name}, times the engine")],
+            );
+        }
+        let kernel = results.iter().any(|it| it["name"] == format!("{model}, kernel"));
+        assert!(kernel || stderr.contains(&format!("SKIPPED {model}, kernel: ")), "{stderr}");
+    }
+    let mut command = fenxi_lab(["bench", "inference", "--seconds", "0", "--model"]);
+    command.arg("/nowhere");
+    run(command).expect_code(66);
+}
+
+#[test]
+fn servers_are_asked_in_each_way() {
+    let (results, _) = bench("probes", &AT_ONCE);
+    for way in ["shared memory", "probes", "probes over new connections"] {
+        for servers in [1, 8, 64] {
+            let [p50, p99] = ["", ", p99"].map(|what| format!("{way}{what}, servers {servers}"));
+            let [p50, p99] = values(&results, [&p50, &p99]);
+            assert!(p50 > 0.0 && p99 >= p50, "{p50} {p99}");
+        }
+    }
+}
+
 #[test]
 fn classifiers_agree_on_generated_sets() {
     let few = ["--seconds", "0", "--seeds", "acl1,fw2", "--sizes", "600"];

@@ -80,6 +80,8 @@ const MAY_KNOW: [(&str, &[&str]); 21] = [
             "cring",
             "accel",
             "engine",
+            "observe",
+            "measure",
             "policy",
             "flowmgr",
             "analytics",

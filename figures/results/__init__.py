@@ -33,6 +33,9 @@ def parse(arguments):
         "--balance", type=Path, metavar="FILE", help="balance.csv of examples/services/run balance"
     )
     parser.add_argument(
+        "--volume", type=Path, metavar="FILE", help="table of flows of scripts/measure/volume"
+    )
+    parser.add_argument(
         "--library", type=Path, metavar="FILE", help="ONNX Runtime with CUDA: a card in Fig. 1a"
     )
     return parser.parse_args(arguments)
@@ -47,14 +50,15 @@ def main(arguments):
             raise Failure(f"{args.programs / program} is not there: make build")
     run = Run(args)
     args.out.mkdir(parents=True, exist_ok=True)
-    failed = []
+    # The load before the first figure, which loads the machine itself.
+    failed, here = [], machine()
     for figure in FIGURES:
         if args.only and figure.name not in args.only:
             continue
         if args.steady and figure.time == "real time":
             continue
         say(figure.name)
-        run.commands, here = [], machine()
+        run.commands = []
         try:
             outcome = figure.make(run)
         except Skip as skip:

@@ -7,10 +7,12 @@ import statistics
 from datetime import date
 
 from ..report import ROOT, Failure, Skip, output_of
-from .run import Figure, Outcome
+from .run import Figure, Outcome, values
 
 # Cycles of a data packet against a router that collects nothing (Table III).
 PAPERS = {"default": 2.748, "all": 4.516}
+MEMORY = "shared memory"
+PROBED_US = 94.18  # longer than from shared memory, median (Fig. 13)
 LEARNED, OTHERS = "score", ["ecmp", "static", "leastconn"]
 
 
@@ -38,6 +40,34 @@ def table3(run):
     bars = {name: instructions for name, instructions, *_ in rows}
     holds = all(ratio <= of for _, _, ratio, of in rows)
     return Outcome(columns, rows, holds, why, bars=bars, y="instructions per packet")
+
+
+def fig13(run):
+    told = run.lab("probes", 20)
+    lines = {line: values(told, line) for line in told if not line.endswith(", p99")}
+    rows = [
+        [line, servers, us, told[f"{line}, p99"][servers]["value"]]
+        for line, points in lines.items()
+        for servers, us in points
+    ]
+    memory = dict(lines[MEMORY])
+    longer = {
+        line: [us - memory[servers] for servers, us in points]
+        for line, points in lines.items()
+        if line != MEMORY
+    }
+    listed = lambda numbers, digits: ", ".join(f"{it:.{digits}f}" for it in numbers)
+    told_longer = "; ".join(f"{line} {listed(of, 0)}" for line, of in longer.items())
+    why = (
+        f"The figures of {listed(memory, 0)} servers take {listed(memory.values(), 1)} µs from "
+        f"shared memory, median. Probes take so much longer, µs: {told_longer} (paper: at least "
+        f"{PROBED_US}). The servers are idle threads behind loopback ports, so what a network or "
+        "work would add is missing."
+    )
+    holds = all(us > 0 for of in longer.values() for us in of)
+    columns = ["way", "servers", "us_p50", "us_p99"]
+    axes = ("servers", "µs to get all figures, median")
+    return Outcome(columns, rows, holds, why, lines, *axes)
 
 
 def fig14(run):
@@ -82,6 +112,13 @@ FIGURES = [
         "and more with more features.",
         "counts",
         table3,
+    ),
+    Figure(
+        "aquarius-fig13",
+        "Aquarius, Fig. 13: reading features, and probing for them",
+        "Features in shared memory are read sooner than any probe answers.",
+        "real time",
+        fig13,
     ),
     Figure(
         "aquarius-fig14",

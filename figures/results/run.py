@@ -46,10 +46,13 @@ class Run:
     def is_quick(self):
         return self.args.quick
 
-    def lab(self, bench, quick_s, *options):
+    def lab(self, bench, quick_s, *options, capture=None):
         """Results of a bench: by line, by x."""
         length = ["--seconds", str(quick_s)] if self.is_quick else []
-        text = self.output("fenxi-lab", "bench", bench, "--json", *length, *options)
+        command = ["fenxi-lab", "bench", bench, "--json", *length, *options]
+        shown = " ".join([*command, *(["--capture MIX"] if capture else [])])
+        command += ["--capture", capture] if capture else []
+        text = self.output(*command, shown=shown)
         lines = {}
         for result in json.loads(text)["results"]:
             lines.setdefault(result["line"], {})[result["x"]] = result

@@ -10,9 +10,11 @@ mod engine;
 mod flood;
 mod frames;
 mod headline;
+mod inference;
 mod lookup;
 mod mix;
 mod policy;
+mod probes;
 mod report;
 mod rig;
 mod rounds;
@@ -35,6 +37,9 @@ use report::Report;
 /// # Errors
 /// The tables find no memory, or the capture is missing or damaged.
 pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
+    if let Some(waits) = args.answers {
+        return inference::answer(args, waits);
+    }
     let report = match args.name {
         BenchName::Table => table::run(args),
         BenchName::Scale => scale::run(args),
@@ -42,11 +47,13 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
         BenchName::Headline => headline::run(args),
         BenchName::Lookup => lookup::run(args),
         BenchName::Engine => engine::run(args),
+        BenchName::Inference => inference::run(args),
         BenchName::Flood => flood::run(args),
         BenchName::Sweep => sweep::run(args),
         BenchName::Analytics => series::analytics(args),
         BenchName::Latency => series::latency(args),
         BenchName::Tasks => tasks::run(args),
+        BenchName::Probes => probes::run(args),
         BenchName::Policy => policy::run(args),
         BenchName::PolicyUpdates => policy::updates::run(args),
         BenchName::PolicyWalk => policy::walk::run(args),

@@ -9,7 +9,7 @@ use fenxi::exit::{Failure, of_clap};
 mod bench;
 
 pub use crate::generate::GenerateArgs;
-pub use bench::{BenchArgs, BenchName};
+pub use bench::{BenchArgs, BenchName, Waits};
 pub use fenxi::seconds;
 
 /// The arguments of the program.

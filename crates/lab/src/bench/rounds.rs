@@ -20,6 +20,11 @@ impl Rates {
         self.rates.first().copied().unwrap_or_default()
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.rates.len()
+    }
+
     /// The middle rate; with an even number of rates, the lower one of the two.
     pub fn median(&self) -> f64 {
         self.rates.get(self.rates.len() / 2).copied().unwrap_or_default()

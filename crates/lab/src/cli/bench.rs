@@ -28,7 +28,7 @@ pub struct BenchArgs {
     /// walk, headline, policy-walk, policy-adding: capture whose flows the mix is made of
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
-    /// walk (several), analytics (several), latency, headline: model bundle to use instead of the
+    /// walk, analytics, engine, inference (several), latency, headline: model bundle instead of the
     /// shipped ones
     #[arg(long = "model", value_name = "DIR")]
     pub models: Vec<PathBuf>,
@@ -56,6 +56,18 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N,...", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub sizes: Vec<u32>,
+    /// inference: be the other process
+    #[arg(long, value_enum, hide = true)]
+    pub answers: Option<Waits>,
+}
+
+/// How a side of a socket waits for the other one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Waits {
+    /// In a system call that returns once there are bytes
+    Asleep,
+    /// In a loop
+    Polling,
 }
 
 /// An experiment.
@@ -73,6 +85,9 @@ pub enum BenchName {
     Lookup,
     /// The engine against ONNX Runtime, by model, batch and instruction set
     Engine,
+    /// Latency of one inference in this process, in the kernel (as root), and asked over a socket
+    /// (LiteFlow Fig. 15)
+    Inference,
     /// Adversarial traffic: floods and hash collisions
     Flood,
     /// Cost of flow expiry per poll
@@ -84,6 +99,8 @@ pub enum BenchName {
     /// Several tasks on one thread, by the policy that plans their batches (Batchy Table 2 and
     /// Fig. 9)
     Tasks,
+    /// Figures of servers from shared memory, and by probes (Aquarius Fig. 13)
+    Probes,
     /// Finding the rules of flows: the learned classifier beside TupleMerge, by number of rules
     Policy,
     /// Rules added and deleted while flows are looked up

@@ -83,6 +83,22 @@ pub struct Question {
     pub server_port: u16,
 }
 
+impl Question {
+    /// A row of a model's input, its channels one after the other: lengths, then gaps, if the model
+    /// has them. The context has protocol and port of the server, or is empty.
+    pub fn of_row(series: &[f32], context: &[f32], k: usize) -> Question {
+        let mut question =
+            Question { is_tcp: context.first() == Some(&6.0), ..Question::default() };
+        question.server_port = context.get(1).map_or(0, |&port| port as u16);
+        let (lengths, gaps) = series.split_at(k);
+        question.lengths.iter_mut().zip(lengths).for_each(|(to, &length)| *to = length as i32);
+        question.gaps_us.iter_mut().zip(gaps).for_each(|(to, &gap)| *to = gap as u32);
+        let last = question.lengths.iter().rposition(|&length| length != 0);
+        question.elements = last.map_or(0, |last| last as u32 + 1);
+        question
+    }
+}
+
 /// What it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelAnswer {

@@ -30,7 +30,7 @@ pub fn check(bundle: &Bundle) -> Result<Result<usize, String>, String> {
         let mut answer = [Answer::default()];
         network.run(&mut scratch, series, context, &mut answer);
         let [Answer { class, confidence }] = answer;
-        let question = question(series, context, bundle.k());
+        let question = Question::of_row(series, context, bundle.k());
         let asked = kernel.ask(&question).map_err(|error| error.to_string())?;
         let difference = (f32::from(asked.confidence) / 32_768.0 - confidence).abs();
         if asked.class != class || difference > tolerance {
@@ -39,16 +39,4 @@ pub fn check(bundle: &Bundle) -> Result<Result<usize, String>, String> {
         }
     }
     Ok(Ok(golden.inputs.len()))
-}
-
-/// A row as the kernel is asked about it.
-fn question(series: &[f32], context: &[f32], k: usize) -> Question {
-    let mut question = Question { is_tcp: context.first() == Some(&6.0), ..Question::default() };
-    question.server_port = context.get(1).map_or(0, |&port| port as u16);
-    let (lengths, gaps) = series.split_at(k);
-    question.lengths.iter_mut().zip(lengths).for_each(|(to, &length)| *to = length as i32);
-    question.gaps_us.iter_mut().zip(gaps).for_each(|(to, &gap)| *to = gap as u32);
-    let last = question.lengths.iter().rposition(|&length| length != 0);
-    question.elements = last.map_or(0, |last| last as u32 + 1);
-    question
 }

@@ -4,6 +4,7 @@
 //! The packets come from [`mix`](crate::bench::mix). Each flow finds the rules of a tuple that lies
 //! in one of them, so that look-ups find what they would find in the set's network.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -45,19 +46,24 @@ const DROPPED: f64 = 0.95;
 
 /// Rules against none.
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
-    report(args, "policy-walk", against_none)
+    report(args, "policy-walk", "rules", against_none)
 }
 
 /// While rules are added.
 pub fn run_adding(args: &BenchArgs) -> Result<Report, Failure> {
-    report(args, "policy-adding", while_added)
+    report(args, "policy-adding", "ms", while_added)
 }
 
 /// What is measured of a set: its pool, how many of its rules are in force at first, packets,
 /// entries, seconds.
 type Measured = fn(&[Filter<u32>], u32, &Templates, usize, f64) -> Result<Vec<Figure>, Failure>;
 
-fn report(args: &BenchArgs, bench: &'static str, measured: Measured) -> Result<Report, Failure> {
+fn report(
+    args: &BenchArgs,
+    bench: &'static str,
+    x: &'static str,
+    measured: Measured,
+) -> Result<Report, Failure> {
     let templates = templates(args.capture.as_deref())?;
     let seed = args.seeds.first().map_or("acl1", String::as_str);
     let entries = args.entries.unwrap_or(ENTRIES);
@@ -71,7 +77,7 @@ fn report(args: &BenchArgs, bench: &'static str, measured: Measured) -> Result<R
     Ok(Report {
         bench,
         title: "The whole packet path in memory with rules, one core",
-        x: "rules",
+        x,
         machine: Machine::here(flowmgr::Pages::Plain),
         figures,
         skipped: Vec::new(),
@@ -167,6 +173,8 @@ struct Windows {
     below_ms: f64,
     /// From the beginning of the addition to its use, ms.
     in_use_ms: f64,
+    /// Rates against the median before, by the number of [`WINDOW`] since the turn began.
+    rates: BTreeMap<u128, f64>,
 }
 
 /// Packet rates in windows of 10 ms while rules are added, and in turns without.
@@ -205,15 +213,35 @@ fn while_added(
     }
     let [quiet, changed] = all;
     let figure = |name: &str, unit, turns: &[Windows], of: fn(&Windows) -> f64| {
-        Figure::smaller(name, unit, turns.iter().map(of).collect()).at(f64::from(rules))
+        Figure::smaller(named(rules, name), unit, turns.iter().map(of).collect())
     };
-    Ok(vec![
-        figure("greatest drop, no changes", "share", &quiet, |it| it.drop),
-        figure("10,000 rules added: greatest drop", "share", &changed, |it| it.drop).at_most(0.13),
-        figure("below 95 %, no changes", "ms", &quiet, |it| it.below_ms),
-        figure("10,000 rules added: below 95 %", "ms", &changed, |it| it.below_ms).at_most(150.0),
-        figure("10,000 rules added: until in use", "ms", &changed, |it| it.in_use_ms),
-    ])
+    let mut figures = vec![
+        figure("no changes: greatest drop", "share", &quiet, |it| it.drop),
+        figure("10,000 added: greatest drop", "share", &changed, |it| it.drop).at_most(0.13),
+        figure("no changes: below 95 %", "ms", &quiet, |it| it.below_ms),
+        figure("10,000 added: below 95 %", "ms", &changed, |it| it.below_ms).at_most(150.0),
+        figure("10,000 added: until in use", "ms", &changed, |it| it.in_use_ms),
+    ];
+    figures.extend(by_time(&named(rules, "no changes: rate"), &quiet));
+    figures.extend(by_time(&named(rules, "10,000 added: rate"), &changed));
+    Ok(figures)
+}
+
+fn named(rules: u32, what: &str) -> String {
+    format!("{rules} rules, {what}")
+}
+
+/// The median rate of turns at each time since their addition, as far as most of them went.
+fn by_time(line: &str, turns: &[Windows]) -> Vec<Figure> {
+    let windows: BTreeSet<u128> = turns.iter().flat_map(|it| it.rates.keys().copied()).collect();
+    let figures = windows.into_iter().filter_map(|window| {
+        let mut rates = Rates::default();
+        turns.iter().filter_map(|it| it.rates.get(&window)).for_each(|rate| rates.add(*rate));
+        let at_ms = (window * WINDOW.as_millis()) as f64 - ADDED_AT.as_millis() as f64;
+        let is_common = 2 * rates.len() > turns.len();
+        is_common.then(|| Figure::one(line, "share", rates.median()).at(at_ms))
+    });
+    figures.collect()
 }
 
 /// Walks the packets while another thread adds rules, or adds none.
@@ -304,7 +332,9 @@ fn windows(
     let after = || rates.iter().filter(|(at, ..)| *at >= ADDED_AT);
     let least = after().map(|(_, rate, _)| *rate).fold(f64::MAX, f64::min);
     let below = after().filter(|(_, rate, _)| *rate < DROPPED * quiet.median());
+    let number = |at: &Duration| at.as_nanos() / WINDOW.as_nanos();
     Windows {
+        rates: rates.iter().map(|(at, rate, _)| (number(at), rate / quiet.median())).collect(),
         drop: 1.0 - least / quiet.median(),
         below_ms: below.map(|(.., elapsed)| elapsed.as_secs_f64() * 1e3).sum(),
         in_use_ms,
