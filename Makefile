@@ -72,6 +72,10 @@ deb-arm64: fenxi ## the packages for arm64, by cross build; needs gcc-aarch64-li
 deb-test: deb ## the package in a fresh, booted Debian: install, label, upgrade, remove, purge; needs root, systemd-nspawn, debootstrap
 	scripts/test/deb
 
+.PHONY: second-day-test
+second-day-test: deb ## what a person types on a home router's first two days, README.md in hand; needs as deb-test
+	scripts/test/deb second-day
+
 .PHONY: deb-test-arm64
 deb-test-arm64: deb-arm64 ## the program of the arm64 package under qemu-user
 	scripts/test/deb-arm64

@@ -78,7 +78,7 @@ fn copies_are_flows_like_their_originals_with_the_same_labels() {
     let summary = generated(&mix, &["--flows", "1000", "--flows-per-s", "200"]);
     assert_eq!(summary["flows"]["begun"], 1000);
     assert_eq!(summary["flows"]["originals"], 444);
-    let page = fs::read_to_string(root().join("docs/generate.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/bench.md")).unwrap();
     for field in summary.as_object().unwrap().keys() {
         let named = [format!("`{field}`"), format!("`{field}.")];
         assert!(named.iter().any(|name| page.contains(name)), "{field}");

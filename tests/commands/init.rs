@@ -53,6 +53,16 @@ fn three_answers_make_a_configuration() {
         ["mode = \"tap\"\ninterfaces = [\"in\"]\n", "flows.jsonl\"\n", "max_flows = 65536\n"];
     assert_good(&lab, &file("export.toml"), &parts);
 
+    // What it wrote gives way to other answers, as long as nobody has changed it.
+    let see = ["init", &path("export.toml"), "-w", "see", "-i", "in", "-l", "100mbit"];
+    fenxi(&lab, &see).expect_code(0);
+    let seen = fs::read_to_string(file("export.toml")).unwrap();
+    assert!(!seen.contains("flows.jsonl"), "{seen}");
+    let changed = seen.replace("65536", "131072");
+    fs::write(file("export.toml"), &changed).unwrap();
+    fenxi(&lab, &export).expect_code(73);
+    assert_eq!(fs::read_to_string(file("export.toml")).unwrap(), changed);
+
     // What somebody wrote stays.
     fs::write(file("mine.toml"), "# mine\n").unwrap();
     let again = fenxi(&lab, &["init", &path("mine.toml")]).expect_code(73).stderr;

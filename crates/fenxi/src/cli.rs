@@ -53,33 +53,34 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Label live traffic on network interfaces until SIGTERM or SIGINT
-    Run(RunArgs),
-    /// Replay captures through the whole pipeline
-    Replay(Box<ReplayArgs>),
-    /// Check that `fenxi run` can start with a configuration; with --deep, diagnose the machine
-    Check(CheckConfigArgs),
+    // In the order in which people need them; experts find theirs at the end.
     /// Write a first configuration from the answers to three questions
     Init(InitArgs),
-    /// Inspect the configuration
-    #[command(subcommand)]
-    Config(ConfigCommand),
-    /// Inspect, check or score a model bundle
-    #[command(subcommand)]
-    Model(ModelCommand),
-    /// Check files of policy rules, explain which rule a flow gets, count rules
-    #[command(subcommand)]
-    Policy(PolicyCommand),
-    /// Try every device and list those that work on this machine
-    Devices(DevicesArgs),
-    /// Measure a device at several batch sizes and recommend batching settings
-    Profile(ProfileArgs),
-    /// Query or control a running instance
-    Ctl(CtlArgs),
     /// Show a running instance live: labels, hosts, flows, devices and losses
     Top(TopArgs),
     /// Sum up past traffic, in local time, by label, host, service or hour (history.path)
     Report(ReportArgs),
+    /// Label live traffic on network interfaces until SIGTERM or SIGINT
+    Run(RunArgs),
+    /// Check that `fenxi run` can start with a configuration; with --deep, diagnose the machine
+    Check(CheckConfigArgs),
+    /// Query or control a running instance
+    Ctl(CtlArgs),
+    /// Inspect the configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Check files of policy rules, explain which rule a flow gets, count rules
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// Replay captures through the whole pipeline
+    Replay(Box<ReplayArgs>),
+    /// Inspect, check or score a model bundle
+    #[command(subcommand)]
+    Model(ModelCommand),
+    /// Try every device and list those that work on this machine
+    Devices(DevicesArgs),
+    /// Measure a device at several batch sizes and recommend batching settings
+    Profile(ProfileArgs),
     /// Write the man pages and shell completions into a folder: for packages
     #[command(hide = true)]
     Manual(ManualArgs),

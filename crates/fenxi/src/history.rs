@@ -31,7 +31,7 @@ pub use query::report;
 
 /// What a build without the feature says.
 pub const ABSENT: &str = "this fenxi was built without the feature history, as static builds are; \
-    use the package, or records.path and docs/fleet.md";
+    use the package, or records.path and docs/records.md";
 
 config::section! {
     /// Sums of traffic per hour.

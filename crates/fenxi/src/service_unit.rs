@@ -1,7 +1,7 @@
 //! The systemd unit of fenxi: its name, and the commands that grant it capabilities.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use packetio::Backend;
 
@@ -41,6 +41,15 @@ impl DropIn {
         format!("{}.conf", self.name)
     }
 
+    /// Where it lies for a unit.
+    pub fn path(&self, unit: &str) -> PathBuf {
+        folder(unit).join(self.file())
+    }
+
+    pub fn text(&self) -> &'static str {
+        self.text
+    }
+
     /// The capabilities that it grants, by name.
     pub fn capabilities(&self) -> impl Iterator<Item = &'static str> {
         let mut lines = self.text.lines();
@@ -66,9 +75,18 @@ impl DropIn {
     }
 }
 
+/// Where units of the administrator lie.
+pub const UNITS: &str = "/etc/systemd/system";
+
+/// The folder of a unit's drop-ins.
+fn folder(unit: &str) -> PathBuf {
+    Path::new(UNITS).join(format!("{unit}.d"))
+}
+
 /// The command that gives a unit a drop-in with these settings.
 pub fn install(unit: &str, name: &str, settings: &[&str]) -> String {
-    let folder = format!("/etc/systemd/system/{unit}.d");
+    let folder = folder(unit);
+    let folder = folder.display();
     let settings = settings.join("\\n");
     format!(
         "install -d {folder} && printf '[Service]\\n{settings}\\n' >{folder}/{name}.conf && \

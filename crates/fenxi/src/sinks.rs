@@ -165,11 +165,12 @@ impl Sinks {
         self.running().filter_map(|sink| sink.worker_half()).collect()
     }
 
-    /// What each kind of sink has counted, those too that this run does not have.
+    /// What each kind of sink has counted. One that this run does not have has no metrics, and sums
+    /// of 0.
     pub fn reports(&self) -> Vec<Report> {
         let reports = self.0.iter().map(|(kind, control)| match control {
             Some(control) => control.report(),
-            None => kind.empty_report(),
+            None => Report { metrics: Vec::new(), ..kind.empty_report() },
         });
         reports.collect()
     }

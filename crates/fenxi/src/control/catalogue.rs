@@ -47,12 +47,23 @@ const fn metric(
     Row { metric: Metric::new(kind, name, unit, labels, help), samples }
 }
 
-/// All metrics with their samples, in the order of the page.
+/// The metrics of what this run has, with their samples, in the order of the page.
 pub fn families(view: &View<'_>) -> Vec<Family> {
     let own =
         CATALOGUE.iter().map(|row| Family { metric: row.metric, samples: (row.samples)(view) });
     let sinks = view.collector.sinks.iter();
-    own.chain(sinks.flat_map(|report| report.metrics.iter().cloned())).collect()
+    let all = own.chain(sinks.flat_map(|report| report.metrics.iter().cloned()));
+    all.filter(|family| is_on(view, family.metric.name) && !family.samples.is_empty()).collect()
+}
+
+/// Whether the run has the part that a metric is of.
+fn is_on(view: &View<'_>, name: &str) -> bool {
+    let state = &view.run_state;
+    match name {
+        _ if name.starts_with("fenxi_policy_") => state.rules.rules.is_some(),
+        _ if name.starts_with("fenxi_cache_") => state.tasks.iter().any(|it| it.cache_entries > 0),
+        _ => true,
+    }
 }
 
 const C: Kind = Kind::Counter;

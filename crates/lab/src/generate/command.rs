@@ -33,7 +33,7 @@ fn packets_per_s(outcome: &Generated) -> f64 {
     outcome.packets as f64 / outcome.wall.as_secs_f64().max(1e-9)
 }
 
-/// The fields are documented in `docs/generate.md`.
+/// The fields are documented in `docs/bench.md`.
 fn to_json(outcome: &Generated) -> Value {
     let interface = outcome.interface.map(|counts: TxCounts| {
         json!({

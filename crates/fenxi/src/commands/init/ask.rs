@@ -36,7 +36,7 @@ pub fn answers(args: &InitArgs, machine: &Machine, known: &[String]) -> Result<A
     };
     let interface = match &args.interface {
         Some(name) => name.clone(),
-        None => ask_interface(want, machine, known)?,
+        None => ask_interface(machine, known)?,
     };
     let link = match args.link {
         Some(link) => link,
@@ -55,21 +55,22 @@ fn ask_want() -> Result<Want, Failure> {
     Ok(WANTS[at].0)
 }
 
-fn ask_interface(want: Want, machine: &Machine, known: &[String]) -> Result<String, Failure> {
-    let which = match want {
-        Want::Shape => "Which interface? The inner one, to your own network.\n",
-        Want::See | Want::Export => "Which interface?\n",
-    };
-    let mut question = which.to_owned();
+fn ask_interface(machine: &Machine, known: &[String]) -> Result<String, Failure> {
+    let mut question =
+        "Which interface? On a router, the inner one, to your own network.\n".to_owned();
     let uplink = default_route(machine);
-    for (at, name) in known.iter().enumerate() {
+    // A port of a bridge sees a part of its traffic.
+    let is_port =
+        |name: &str| machine.text(&format!("sys/class/net/{name}/brport/state")).is_some();
+    let names = known.iter().map(String::as_str).filter(|name| !is_port(name));
+    let names: Vec<&str> = names.collect();
+    for (at, name) in names.iter().enumerate() {
         let state = machine.text(&format!("sys/class/net/{name}/operstate")).unwrap_or_default();
-        let route = if uplink.as_ref() == Some(name) { ", to the Internet" } else { "" };
+        let route = if uplink.as_deref() == Some(name) { ", to the Internet" } else { "" };
         question += &format!("  {} {name:<15} {state}{route}\n", at + 1);
     }
-    let names: Vec<&str> = known.iter().map(String::as_str).collect();
     let at = ask(&(question + "Number or name: "), |answer| position(answer, &names))?;
-    Ok(known[at].clone())
+    Ok(names[at].to_owned())
 }
 
 /// Which of these is meant, by its name or by its number from 1. A name that is a number comes

@@ -5,9 +5,8 @@ use std::path::Path;
 use config::sources::DEFAULT_FILE;
 use toml::Value;
 
-use super::{Answers, Link, Want};
+use super::{Answers, Link, Service, Want};
 use crate::proc::Machine;
-use crate::service_unit::{MARK, of_file};
 
 /// fenxi's part of the shaper, for the folder `conf.d`.
 const SHAPER: &str = include_str!("../../../../../examples/shaper/shaper.toml");
@@ -18,6 +17,9 @@ const RECORDS: &str = "/var/lib/fenxi/";
 const SOCKETS: &str = "/run/fenxi";
 
 const SOCKET: &str = "fenxi.sock";
+
+/// Why rates are not the link's.
+const BELOW: &str = "5 % below the link's speed";
 
 /// A full link of 10 Gbit/s has 57,600 new flows per second (the mix of MEASUREMENTS.md), which
 /// stay for 30 s.
@@ -90,10 +92,10 @@ fn max_flows(link: Link) -> u64 {
     flows.next_power_of_two().clamp(FLOWS[0], FLOWS[1])
 }
 
-/// The two sides of a router. A side that is not known has a name in capitals.
+/// The two sides of a router, as far as they are known.
 pub struct Roles {
-    inner: String,
-    uplink: String,
+    inner: Option<String>,
+    uplink: Option<String>,
 }
 
 impl Roles {
@@ -101,11 +103,11 @@ impl Roles {
     /// the uplink, the only other one.
     pub fn find(answers: &Answers, machine: &Machine, known: &[String]) -> Roles {
         let named = &answers.interface;
-        let uplink = default_route(machine).unwrap_or_else(|| "UPLINK".to_owned());
-        let inner = match (named == &uplink, known) {
-            (false, _) => named.clone(),
-            (true, [one, other]) => (if one == named { other } else { one }).clone(),
-            (true, _) => "LAN".to_owned(),
+        let uplink = default_route(machine);
+        let inner = match (uplink.as_ref() == Some(named), known) {
+            (false, _) => Some(named.clone()),
+            (true, [one, other]) => Some((if one == named { other } else { one }).clone()),
+            (true, _) => None,
         };
         Roles { inner, uplink }
     }
@@ -122,30 +124,62 @@ pub fn default_route(machine: &Machine) -> Option<String> {
     })
 }
 
+/// The unit that shapes both sides from each boot on; `None` if a side is not known.
+pub fn shaper(answers: &Answers, file: &Path, roles: &Roles) -> Option<String> {
+    let Roles { inner: Some(inner), uplink: Some(uplink) } = roles else { return None };
+    let [up, down] = shaped(answers.link, file, uplink, inner);
+    let script = script(file);
+    Some(format!(
+        "[Unit]\nDescription=calls first, on {uplink} and {inner}\n\
+         Wants=network-online.target\nAfter=network-online.target\n\n\
+         [Service]\nType=oneshot\nRemainAfterExit=yes\n\
+         # {BELOW}, so that packets wait here and not in the modem.\n\
+         ExecStart={up}\nExecStart={down}\n\
+         ExecStop={script} down {uplink}\nExecStop={script} down {inner}\n\
+         # An interface may come later, as one of PPP does.\nRestart=on-failure\nRestartSec=10\n\
+         \n[Install]\nWantedBy=multi-user.target\n"
+    ))
+}
+
+/// The commands that shape uploads and downloads.
+fn shaped(link: Link, file: &Path, uplink: &str, inner: &str) -> [String; 2] {
+    let script = script(file);
+    let up = |side: &str, kbit: u64| format!("{script} up {side} {}kbit", kbit * 95 / 100);
+    [up(uplink, link.up), up(inner, link.down)]
+}
+
+fn script(file: &Path) -> String {
+    file.with_file_name("shaper").join("shaper").display().to_string()
+}
+
 /// The commands that come next, one on a line.
-pub fn next(answers: &Answers, file: &Path, roles: &Roles) -> String {
+pub fn next(answers: &Answers, file: &Path, roles: &Roles, service: Option<&Service>) -> String {
     let path = file.display();
     let of = match file == Path::new(DEFAULT_FILE) {
         true => String::new(),
         false => format!(" --config {path}"),
     };
     let mut lines = vec![format!("fenxi check{of}")];
-    match of_file(file) {
-        Some(unit) => {
-            if answers.want == Want::Shape {
-                lines.push(MARK.install(&unit));
+    let shapes = answers.want == Want::Shape;
+    let is_shaped = service.is_some_and(|service| service.has_shaper);
+    match service {
+        Some(Service { unit, shaper, .. }) => {
+            if is_shaped && !shapes {
+                lines.push(format!("systemctl disable --now {shaper}"));
             }
-            lines.push(format!("systemctl enable {unit} && systemctl restart {unit}"));
+            let shaper = if is_shaped && shapes { format!(" {shaper}") } else { String::new() };
+            lines.push(format!(
+                "systemctl enable {unit}{shaper} && systemctl restart {unit}{shaper}"
+            ));
         }
         None => lines.push(format!("fenxi run{of}")),
     }
-    if answers.want == Want::Shape {
-        let script = file.with_file_name("shaper").join("shaper");
-        let up = |device: &str, kbit: u64, what: &str| {
-            format!("{} up {device} {}kbit   # {what}", script.display(), kbit * 95 / 100)
-        };
-        lines.push(up(&roles.uplink, answers.link.up, "uploads, 5 % below the link's speed"));
-        lines.push(up(&roles.inner, answers.link.down, "downloads"));
+    if shapes && !is_shaped {
+        let or =
+            |side: &Option<String>, unknown: &str| side.as_deref().unwrap_or(unknown).to_owned();
+        let (uplink, inner) = (or(&roles.uplink, "UPLINK"), or(&roles.inner, "LAN"));
+        let [up, down] = shaped(answers.link, file, &uplink, &inner);
+        lines.extend([format!("{up}   # uploads: {BELOW}"), format!("{down}   # downloads")]);
     }
     lines.push(match Path::new(SOCKETS).is_dir() {
         true => "fenxi top".to_owned(),
@@ -175,19 +209,41 @@ mod tests {
 
     #[test]
     fn the_uplink_is_shaped_at_its_own_rate() {
-        let file = Path::new(DEFAULT_FILE);
-        let of = |inner: &str, uplink: &str| {
-            let roles = Roles { inner: inner.to_owned(), uplink: uplink.to_owned() };
-            next(&answers(Want::Shape), file, &roles)
+        let (file, shape) = (Path::new(DEFAULT_FILE), answers(Want::Shape));
+        let of = |uplink: Option<&str>| Roles {
+            inner: Some("lan".to_owned()),
+            uplink: uplink.map(str::to_owned),
         };
-        let next = of("lan", "wan");
-        for line in [
-            "  fenxi check\n  install -d /etc/systemd/system/fenxi.service.d && ",
-            "  /etc/fenxi/shaper/shaper up wan 4750kbit   # uploads",
-            "  /etc/fenxi/shaper/shaper up lan 47500kbit   # downloads\n  fenxi top",
-        ] {
-            assert!(next.contains(line), "{line}: {next}");
+        let unit = shaper(&shape, file, &of(Some("wan"))).unwrap();
+        for line in ["ExecStart=/etc/fenxi/shaper/shaper up wan 4750kbit\n", " up lan 47500kbit\n"]
+        {
+            assert!(unit.contains(line), "{line}: {unit}");
         }
+        let unknown = of(None);
+        assert_eq!(shaper(&shape, file, &unknown), None);
+        let by_hand = next(&shape, file, &unknown, None);
+        for line in ["shaper up UPLINK 4750kbit   # uploads", "  /etc/fenxi/shaper/shaper up lan "]
+        {
+            assert!(by_hand.contains(line), "{line}: {by_hand}");
+        }
+    }
+
+    #[test]
+    fn a_service_starts_with_its_shaper_or_ends_it() {
+        let (file, roles) = (Path::new(DEFAULT_FILE), Roles { inner: None, uplink: None });
+        let next = |want, has_shaper| {
+            let service = Service { has_shaper, ..Service::new("fenxi.service") };
+            next(&answers(want), file, &roles, Some(&service))
+        };
+        let shaped = next(Want::Shape, true);
+        let starts =
+            "  systemctl enable fenxi fenxi-shaper && systemctl restart fenxi fenxi-shaper\n";
+        assert!(shaped.contains(starts) && !shaped.contains(" up "), "{shaped}");
+        let seen = next(Want::See, true);
+        assert!(
+            seen.contains("  systemctl disable --now fenxi-shaper\n  systemctl enable fenxi &&")
+        );
+        assert!(!next(Want::See, false).contains("shaper"));
     }
 
     #[test]
@@ -197,14 +253,14 @@ mod tests {
             let known: Vec<String> = known.iter().map(|name| (*name).to_owned()).collect();
             let answers = Answers { interface: named.to_owned(), ..answers(Want::Shape) };
             let Roles { inner, uplink } = Roles::find(&answers, &machine, &known);
-            [inner, uplink]
+            [inner, uplink].map(|side| side.unwrap_or_default())
         };
         let routes = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\n\
                       lan\t0001A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\n\
                       wan\t00000000\t0102A8C0\t0003\t0\t0\t0\t00000000\n";
         assert_eq!(find(routes, "lan", &["lan", "wan", "dmz"]), ["lan", "wan"]);
         assert_eq!(find(routes, "wan", &["lan", "wan"]), ["lan", "wan"]);
-        assert_eq!(find(routes, "wan", &["lan", "wan", "dmz"]), ["LAN", "wan"]);
-        assert_eq!(find("", "lan", &["lan", "wan"]), ["lan", "UPLINK"]);
+        assert_eq!(find(routes, "wan", &["lan", "wan", "dmz"]), ["", "wan"]);
+        assert_eq!(find("", "lan", &["lan", "wan"]), ["lan", ""]);
     }
 }
