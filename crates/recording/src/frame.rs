@@ -131,7 +131,7 @@ mod tests {
         let mut header = vec![0, 53, 1, 2];
         header.extend(length.to_be_bytes());
         header.extend([0, 0]);
-        ipv4(UDP, &header, payload)
+        ipv4(wire::UDP, &header, payload)
     }
 
     #[test]
