@@ -295,6 +295,7 @@ def main(arguments):
             is_enough = name == "links" and args.quick and number > 0
             if name in IN_TURNS and not is_enough:
                 run.take(name)
+        store(args.out, run.report(here))  # if what follows is cut off
     for name in asked:
         if name in APART:
             say(name)

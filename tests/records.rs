@@ -123,7 +123,7 @@ fn the_schema_refuses_what_is_wrong() {
         ("community_id", json!("1:short=")),
         ("src", json!("localhost")),
         ("src_port", json!(65_536)),
-        ("proto", json!(1)),
+        ("proto", json!(2)),
         ("first", json!("2024-01-01T00:00:00Z")),
         ("last", json!(0)),
         ("final", json!(false)),

@@ -71,7 +71,8 @@ impl Tagging {
 
         let mut flows: HashMap<Tuple, VecDeque<Flow>> = HashMap::new();
         for record in common::json_lines(&records) {
-            if record["type"] == "flow" {
+            // ICMP is not tagged, because it gets no label.
+            if record["type"] == "flow" && (record["proto"] == 6 || record["proto"] == 17) {
                 let (tuple, flow) = Flow::from_record(&record);
                 flows.entry(tuple).or_default().push_back(flow);
             }

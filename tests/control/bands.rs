@@ -98,7 +98,9 @@ fn flows(records: &[Value]) -> Vec<Flow> {
         text.parse::<jiff::Timestamp>().expect("RFC 3339").as_microsecond()
     };
     let packets = packets();
-    let ended = records.iter().filter(|record| record["final"] == true);
+    // ICMP gets no scores.
+    let scored = |record: &Value| record["proto"] == 6 || record["proto"] == 17;
+    let ended = records.iter().filter(|record| record["final"] == true && scored(record));
     let flow = |record: &Value| {
         let end = |host: &str, port: &str| {
             let address: IpAddr = record[host].as_str().expect("text").parse().expect("one");

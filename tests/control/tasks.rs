@@ -18,7 +18,7 @@ fn every_view_tells_the_tasks_apart() {
     // count as waiting.
     let ended = |served: &Served| {
         let scrape = served.scrape();
-        scrape.sum("fenxi_flows_ended_total", "") == 444.0
+        scrape.sum("fenxi_flows_ended_total", "") == 448.0
             && scrape.sum("fenxi_series_waiting", "") == 0.0
     };
     served.wait_for("all flows have ended", ended);

@@ -1,6 +1,6 @@
 //! Rules of IPv4 as rules of IPv6: the same trees below 2001:db8::/32, the range for documents.
 
-use policy::{Filter, Rank};
+use policy::{Filter, ICMP, ICMPV6, Rank};
 
 /// Where the trees begin.
 const ROOT: u128 = 0x2001_0db8 << 96;
@@ -32,7 +32,7 @@ pub fn filter(v4: &Filter<u32>) -> Filter<u128> {
         destination: address(v4.destination, v4.destination_length),
         source_length: length(v4.source_length),
         destination_length: length(v4.destination_length),
-        protocol: v4.protocol,
+        protocol: v4.protocol.map(|it| if it == ICMP { ICMPV6 } else { it }),
         in_port: v4.in_port,
         source_ports: v4.source_ports,
         destination_ports: v4.destination_ports,
