@@ -32,7 +32,7 @@ pub enum Call {
 /// How the file begins.
 pub const MAGIC: &[u8; 8] = b"FENXIREC";
 /// Version of the format described here.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 /// No event has a longer body. A burst has 256 frames at most, of which some hundred bytes each are
 /// kept.
 pub const BODY_MAX: usize = 64 << 20;

@@ -36,7 +36,7 @@ fn header() -> String {
         })
     };
     let header = json!({
-        "format": 12, "fenxi": "0.1.0", "started": "", "mode": "tap", "interfaces": [],
+        "format": 13, "fenxi": "0.1.0", "started": "", "mode": "tap", "interfaces": [],
         "tasks": [names("first"), names("second")],
         "layout": "2:1:1", "instances": 1, "ring_slots": 64, "configuration": "",
         "flow": {
@@ -135,7 +135,7 @@ fn what_cannot_be_is_refused_by_name() {
         ("\"after\":[0]", "\"after\":[2]", "after"),
         (",\"name\":\"second\"", ",\"names\":\"second\"", "missing field"),
         ("\"max_flows\":64", "\"max_flows\":0", "max_flows"),
-        ("\"format\":12", "\"format\":11", "fenxi 0.1.0"),
+        ("\"format\":13", "\"format\":11", "fenxi 0.1.0"),
     ] {
         let header = good.replace(from, to);
         assert_ne!(header, good, "{from}");

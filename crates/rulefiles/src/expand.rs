@@ -44,8 +44,10 @@ pub fn add(
 ) -> Result<RuleNumber, Problem> {
     let v4 = sides(&draft, v4, (0, 0));
     let v6 = sides(&draft, v6, (0, 0));
-    let source_ports = merged(draft.source_ports);
-    let destination_ports = merged(draft.destination_ports);
+    let is_any = draft.protocol.is_none();
+    let [source_ports, destination_ports] = [draft.source_ports, draft.destination_ports]
+        .map(merged)
+        .map(|ports| if is_any { without_icmp(ports) } else { ports });
     let prefixes = v4.count().saturating_add(v6.count());
     let ports = source_ports.len() * destination_ports.len();
     let count = prefixes.saturating_mul(ports);
@@ -91,6 +93,14 @@ pub fn add(
     let protocol = common.protocol.map(|it| if it == ICMP { ICMPV6 } else { it });
     combine(&v6, ports, Common { protocol, ..common }, &mut rules.v6);
     Ok(rule)
+}
+
+/// ICMP is asked about with ports of 0, and a range of ports without a protocol is not meant for it:
+/// it begins at 1.
+fn without_icmp(mut ports: Vec<Ports>) -> Vec<Ports> {
+    let ranges = ports.iter_mut().filter(|it| **it != Ports::ANY && it.last > 0);
+    ranges.for_each(|it| it.first = it.first.max(1));
+    ports
 }
 
 /// A share of all flows becomes none, so that the rule is unconditional.

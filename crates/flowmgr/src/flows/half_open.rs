@@ -29,7 +29,7 @@ impl Flows {
     /// Notes a packet of a half-open flow that has had a packet in reverse, perhaps this one: the
     /// flow may be established with it.
     ///
-    /// UDP is established by a packet in reverse. TCP takes an answer and a later forward packet
+    /// UDP is established by a packet in reverse, ICMP by none. TCP takes an answer and a later forward packet
     /// that does not open or reset, so a SYN to an open port that is answered by SYN+ACK does not
     /// suffice. A blind guess of the right acknowledgement is not recognised; the addressed host
     /// resets such a connection, and it is closed.
@@ -41,6 +41,10 @@ impl Flows {
         direction: usize,
         headers: &Headers,
     ) {
+        // Any host answers a ping, so answers to a flood of them would fill the table.
+        if headers.key.is_icmp() {
+            return;
+        }
         let is_tcp = headers.key.protocol() == TCP;
         let goes_on = direction == 0 && headers.tcp_flags & (TCP_SYN | TCP_RST) == 0;
         if (!is_tcp || goes_on)

@@ -16,9 +16,10 @@ impl<P: Part> Settling<'_, P> {
     /// Counts what is known of a flow only once it has ended.
     pub(super) fn count_end(&mut self, occupant: Occupant, reason: EndReason, at_us: i64) {
         let index = occupant.index;
-        let is_unasked = self.walk.rules.is_unasked(index);
         // ICMP gives no series.
-        let is_series = !is_unasked && !self.walk.flows.entries.hot(index).key().is_icmp();
+        let may_give = !self.walk.flows.entries.hot(index).key().is_icmp();
+        let is_unasked = may_give && self.walk.rules.is_unasked(index);
+        let is_series = may_give && !is_unasked;
         let (tasks, store) = (&self.walk.labels.tasks, &self.walk.series.store);
         let least = tasks.k(tasks.task(TaskId::FIRST).first_asked);
         let flows = &mut self.walk.flows;

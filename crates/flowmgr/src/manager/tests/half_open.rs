@@ -52,6 +52,23 @@ fn a_handshake_establishes_and_less_does_not() {
     }
 }
 
+/// Answered pings make room for connections, and take none from them.
+#[test]
+fn answers_to_pings_establish_nothing() {
+    let mut bench = Bench::new(live());
+    bench.burst(&handshake(0, 1, 2));
+    for host in 10..40 {
+        let ping = [[host, 2], [2, host]].map(|[from, to]| icmp::echo(1, from, to));
+        bench.frames(&ping);
+    }
+    assert_eq!((bench.manager.flows_alive(), bench.manager.flows_half_open()), (8, 7));
+    let begun = bench.manager.counters().flows_begun.total();
+    bench.burst(&handshake(2, 3, 4));
+    assert_eq!(bench.manager.counters().flows_begun.total(), begun + 1);
+    assert_eq!(are_there(&mut bench, 3, 1..2), [false]);
+    assert_eq!(bench.manager.flows_half_open(), 6);
+}
+
 /// A report restarts the counts, but an answer counted before it stays one.
 #[test]
 fn an_answer_before_a_report_is_an_answer() {

@@ -19,6 +19,11 @@ fn v4(time_us: i64, from: u8, to: u8, what: [u8; 2]) -> (i64, Vec<u8>) {
     (time_us, ip)
 }
 
+/// A ping, from whichever host.
+pub(super) fn echo(time_us: i64, from: u8, to: u8) -> (i64, Vec<u8>) {
+    v4(time_us, from, to, REQUEST)
+}
+
 fn v6(time_us: i64, from: u8, to: u8, what: [u8; 2]) -> (i64, Vec<u8>) {
     let mut ip = vec![0x60, 0, 0, 0, 0, 20, ICMPV6, 64];
     [from, to].into_iter().for_each(|host| ip.extend([&[0xfd; 15][..], &[host]].concat()));
