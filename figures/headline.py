@@ -276,6 +276,8 @@ def parse(arguments):
         "--against", type=Path, metavar="FILE", help="headline.json of another run to agree with"
     )
     args = parser.parse_args(arguments)
+    if args.only and args.out == parser.get_default("out"):
+        parser.error("--only needs --out DIR, because docs/results has whole runs")
     args.repetitions = args.repetitions or (3 if args.quick else 5)
     args.programs = args.programs.resolve()
     args.capture = args.capture and args.capture.resolve()

@@ -24,7 +24,8 @@ fn record(messages: &[u8], flow_id: u64) -> (&[u8], [u32; 2], &str) {
     let at = messages.windows(begin.len()).rposition(|bytes| bytes == begin).expect("a record");
     let bytes = &messages[at + 8 + 4 + 2..];
     let index = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
-    let name = &bytes[14..14 + usize::from(bytes[13])];
+    // Behind type and code of ICMP.
+    let name = &bytes[16..16 + usize::from(bytes[15])];
     (&bytes[..5], [index(5), index(9)], std::str::from_utf8(name).unwrap())
 }
 

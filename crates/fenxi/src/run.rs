@@ -139,7 +139,7 @@ fn open(
     // After the claim on the pair: the process before has ended.
     let kept = kept::Kept::take(&config.io);
     let workers = packets.flow_managers.len();
-    let ports = ports::open(&config.io, &wanted, workers, kept)?;
+    let mut ports = ports::open(&config.io, &wanted, workers, kept)?;
     let mirrors = ports::open_mirror(config, workers)?;
     let sockets = Sockets::bind(&config.control)?;
     let record_socket = broadcast::bind("records.socket", config.records.socket.as_deref())?;
@@ -157,7 +157,8 @@ fn open(
     // No thread runs yet, and everything that needs more privileges is open.
     privileges::drop_unneeded(plan, tasks)?;
     let hosts = SharedHosts::from_config(config, tasks);
-    let recent = RecentFlows::new(Interfaces::new(config));
+    let labels_in_kernel = ports::label_in_kernel(&mut ports);
+    let recent = RecentFlows::new(Interfaces::new(config, labels_in_kernel));
     let first = wanted.first.as_ref();
     let sinks = Sinks::start(&sinks::Start {
         config,

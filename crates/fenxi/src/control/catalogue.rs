@@ -310,7 +310,7 @@ static CATALOGUE: &[Row] = &[
         |view| vec![count(&[], view.run_state.rules.rules.unwrap_or(0))]),
     metric(G, "fenxi_policy_index_coverage_ratio", "ratio", &[],
         "Share of the rules' filters that the trained index finds; the others are in hash \
-        tables. 1 without rules.",
+        tables.",
         |view| vec![number(&[], rules_coverage(view))]),
     metric(G, "fenxi_policy_remainder_filters", "filters", &[],
         "Filters of rules in hash tables: those that no model covers, and those added since the \

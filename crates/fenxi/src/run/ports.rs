@@ -193,6 +193,11 @@ pub fn open(
     Ok(by_worker)
 }
 
+/// Whether the kernel labels flows at a port.
+pub fn label_in_kernel(ports: &mut [Vec<Opened>]) -> bool {
+    ports.iter_mut().flatten().any(|port| port.rx.counts().labels_in_kernel)
+}
+
 /// Opens the interface for copies once for each of `workers` flow workers, if one is configured.
 pub fn open_mirror(config: &Config, workers: usize) -> Result<Vec<Box<dyn Tx>>, Failure> {
     let Some(mirror) = config.mirror() else { return Ok(Vec::new()) };

@@ -17,7 +17,7 @@ use packetio::{KernelEditions, KernelLabels};
 use recording::Recorder;
 use tokio::runtime::Runtime;
 
-use super::ports::{Memories, limits, worker_io};
+use super::ports::{self, Memories, limits, worker_io};
 use super::{RunPlan, pair};
 use crate::control::collector::Collector;
 use crate::control::flow_tables::FlowTables;
@@ -93,8 +93,7 @@ impl Opened {
         let state = Arc::new(SharedState::new(&tasks));
         let interfaces = config.io.interfaces.clone();
         let least = ports_up_least(config);
-        let ports = self.ports.iter_mut().flatten();
-        let labels_in_kernel = ports.map(|port| port.rx.counts()).any(|it| it.labels_in_kernel);
+        let labels_in_kernel = ports::label_in_kernel(&mut self.ports);
         let facts = Facts::new(config, state.clone(), &names, interfaces, Some(least));
         let facts = Facts { labels_in_kernel, ..facts };
         let recorder = record(plan, &tasks, options)?;

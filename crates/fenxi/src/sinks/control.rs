@@ -25,6 +25,7 @@ use rustix::thread::CapabilitySet;
 
 use super::SharedHosts;
 use super::flows::RecentFlows;
+use super::interfaces::Interfaces;
 use super::records::Kafka;
 use super::reopen::Reopener;
 use crate::exit::Failure;
@@ -71,6 +72,11 @@ pub struct Start<'a> {
 }
 
 impl Start<'_> {
+    /// Where flows come in and leave; unknown in a replay.
+    pub fn interfaces(&self) -> Interfaces {
+        self.recent.map_or_else(Interfaces::default, |recent| recent.interfaces.clone())
+    }
+
     /// Whether records are written anywhere as JSON Lines.
     pub fn has_lines(&self) -> bool {
         let kafka: Kafka = self.config.section();

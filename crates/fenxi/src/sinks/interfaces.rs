@@ -16,11 +16,11 @@ pub struct Interfaces {
 }
 
 impl Interfaces {
-    /// The interfaces of a live run.
-    pub fn new(config: &Config) -> Interfaces {
+    /// The interfaces of a live run, whose ports may label in the kernel.
+    pub fn new(config: &Config, labels_in_kernel: bool) -> Interfaces {
         let is_inline = config.io.mode == IoMode::Inline;
         let is_by_mark = config.io.mode == IoMode::Mark
-            && (config.mark.holds == MarkAs::Dscp || config.tag.in_kernel);
+            && (config.mark.holds == MarkAs::Dscp || config.tag.in_kernel && labels_in_kernel);
         Interfaces {
             names: config.io.interfaces.clone().into(),
             is_inline,

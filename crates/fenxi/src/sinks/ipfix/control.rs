@@ -21,9 +21,7 @@ use crate::exit::Failure;
 use crate::metric::{Family, count, number};
 use crate::sinks::queue::{Drain, Queued, RecordSender, RunKind, WritingThread};
 use crate::sinks::reopen::Reopener;
-use crate::sinks::{
-    Connects, Interfaces, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start,
-};
+use crate::sinks::{Connects, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start};
 
 /// Records for a collector, where a run has one.
 pub struct Ipfix;
@@ -41,10 +39,7 @@ impl SinkKind for Ipfix {
         let counts = Arc::new(ExportCounts::default());
         let is_replay = start.replay.is_some();
         let task = start.config.task_number(config.task.as_deref());
-        let interfaces = match is_replay {
-            true => Interfaces::default(),
-            false => Interfaces::new(start.config),
-        };
+        let interfaces = start.interfaces();
         let is_measured = start.config.measure.in_use() != Features::NONE;
         let flows = Flows::new(TaskId(task as u8), &start.names[task].classes, interfaces);
         let exporter =

@@ -26,9 +26,7 @@ use crate::metric::{Family, count};
 use crate::sinks::broadcast::{self, Broadcaster, READ_WITHIN, serve};
 use crate::sinks::queue::{Drain, Queued, RecordCounts, RunKind, WritingThread};
 use crate::sinks::reopen::Reopener;
-use crate::sinks::{
-    Connects, Interfaces, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start,
-};
+use crate::sinks::{Connects, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start};
 use crate::unix_socket::{self, UnixSocket};
 
 pub struct Records;
@@ -56,10 +54,7 @@ impl SinkKind for Records {
             return Ok(None);
         }
         let hosts = start.hosts.map(|hosts| hosts.task);
-        let interfaces = match start.replay {
-            Some(_) => Interfaces::default(),
-            None => Interfaces::new(start.config),
-        };
+        let interfaces = start.interfaces();
         let names = Names::new(start.names, &start.config.tasks, hosts, interfaces)
             .with_hosts(start.host_names.names.clone());
         let lines = Lines::new(names, start.hosts.cloned());
