@@ -1,7 +1,8 @@
 //! `fenxi init`; `run::shaper` runs what it writes to shape a link.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -96,6 +97,20 @@ fn three_answers_make_a_configuration() {
     let parts = ["mode = \"mark\"", "overwrite = true\n", "rules = \"shaper/rules.toml\"\n"];
     assert_good(&lab, &file("shape.toml"), &parts);
 
+    // The user of the service reads the files and runs the script, whatever root's umask is.
+    let init = format!("umask 077; {} init", programs::fenxi().display());
+    lab.run("router", &format!("{init} {} -w shape -i in -l 5mbit", path("new/fenxi.toml")));
+    let mode = |name| fs::metadata(file(name)).unwrap().permissions().mode() & 0o777;
+    for (name, expected) in [
+        ("new", 0o755),
+        ("new/fenxi.toml", 0o644),
+        ("new/shaper", 0o755),
+        ("new/shaper/rules.toml", 0o644),
+        ("new/shaper/shaper", 0o755),
+    ] {
+        assert_eq!(mode(name), expected, "{name}");
+    }
+
     // Without one, options must answer; nothing is written.
     for (args, code, part) in [
         (&["-w", "see"][..], 64, "give the answers as options: --interface NAME --link RATE\n"),
@@ -108,4 +123,30 @@ fn three_answers_make_a_configuration() {
         assert!(said.contains(part) && said.lines().count() == 1, "{said}");
         assert!(!file("new.toml").exists());
     }
+}
+
+#[test]
+fn an_edit_made_while_it_asks_stays() {
+    let Some(lab) = Lab::routed("init-edit", false, &["script"]) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("fenxi.toml");
+    let line = format!("{} init {} -w shape -i in", programs::fenxi().display(), file.display());
+    let mut command = lab.command("router", "script");
+    command.args(["-qec", &line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut asked = Vec::new();
+    let mut bytes = child.stdout.take().unwrap().bytes();
+    while !asked.ends_with(b"as 50mbit/5mbit: ") {
+        asked.push(bytes.next().unwrap().unwrap());
+    }
+    fs::write(&file, "# mine\n").unwrap();
+    child.stdin.take().unwrap().write_all(b"5mbit\n").unwrap();
+    let said: Vec<u8> = bytes.map_while(Result::ok).collect();
+    let said = String::from_utf8(said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(73), "{said}");
+    assert!(said.contains("fenxi.toml: exists, and is not replaced; "), "{said}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "# mine\n");
+    assert!(!dir.path().join("shaper").exists());
 }

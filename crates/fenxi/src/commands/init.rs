@@ -4,13 +4,13 @@ mod ask;
 mod text;
 
 use std::fs::{self, File, Metadata, Permissions};
-use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use config::suggest;
 use packetio::interface;
+use sha1::{Digest, Sha1};
 
 use crate::cli::{InitArgs, Link, Want};
 use crate::exit::{Failure, print};
@@ -20,6 +20,11 @@ use crate::service_unit::{MARK, UNITS, of_file};
 
 /// The configuration of the package. As long as nobody has changed it, it may be replaced.
 const SHIPPED: &str = include_str!("../../../../packaging/fenxi.toml");
+
+/// Before the checksum by which a later `fenxi init`, and a purge of the package, know that nobody
+/// has changed a file.
+const SEAL: &str =
+    "# Written by `fenxi init`, which replaces it only while this checksum matches: ";
 
 /// No file that is written here is as long, bytes.
 const LENGTH_MAX: u64 = 1 << 16;
@@ -44,7 +49,9 @@ pub struct Service {
     pub unit: String,
     /// The unit that shapes the link.
     pub shaper: String,
-    /// Whether that one is there.
+    /// Whether that one was there before, for other interfaces maybe.
+    pub had_shaper: bool,
+    /// Whether that one is written now.
     pub has_shaper: bool,
 }
 
@@ -53,14 +60,14 @@ impl Service {
     fn of_file(file: &Path) -> Option<Service> {
         let unit = of_file(file).filter(|_| Path::new("/run/systemd/system").is_dir())?;
         let mut service = Service::new(&unit);
-        service.has_shaper = service.path_of_shaper().exists();
+        service.had_shaper = service.path_of_shaper().exists();
         Some(service)
     }
 
     fn new(unit: &str) -> Service {
         let unit = unit.trim_end_matches(".service");
         let shaper = unit.replacen("fenxi", "fenxi-shaper", 1);
-        Service { unit: unit.to_owned(), shaper, has_shaper: false }
+        Service { unit: unit.to_owned(), shaper, had_shaper: false, has_shaper: false }
     }
 
     fn path_of_shaper(&self) -> PathBuf {
@@ -89,7 +96,7 @@ pub fn init(args: &InitArgs) -> Result<(), Failure> {
     let roles = text::Roles::find(&answers, &machine, &known);
     let mut service = Service::of_file(&args.file);
     let configuration = text::configuration(&answers, memory::total(&machine));
-    let mut files = vec![(args.file.clone(), sealed(&configuration), 0o644)];
+    let mut files = vec![(args.file.clone(), configuration, 0o644)];
     if answers.want == Want::Shape {
         let folder = args.file.with_file_name("shaper");
         let own =
@@ -97,41 +104,47 @@ pub fn init(args: &InitArgs) -> Result<(), Failure> {
         files.extend(SHAPER.map(own));
         if let Some(service) = &mut service {
             let drop_in = MARK.path(&format!("{}.service", service.unit));
-            if !drop_in.exists() {
+            // The operator's own may grant more, and stays.
+            if refuse_existing(&drop_in, &sealed(MARK.text())).is_ok() {
                 files.push((drop_in, MARK.text().to_owned(), 0o644));
             }
             let shaper = text::shaper(&answers, &args.file, &roles);
             service.has_shaper = shaper.is_some();
-            files.extend(shaper.map(|text| (service.path_of_shaper(), sealed(&text), 0o644)));
+            files.extend(shaper.map(|text| (service.path_of_shaper(), text, 0o644)));
         }
     }
+    // Somebody may have changed it while the questions were open.
+    refuse_existing(&args.file, SHIPPED)?;
     for (path, text, _) in &files[1..] {
         refuse_existing(path, text)?;
-        let folder = path.parent().unwrap_or(path);
-        fs::create_dir_all(folder).map_err(|error| creating(folder, &error))?;
+    }
+    for (path, ..) in &files[1..] {
+        create_folder(path.parent().unwrap_or(path))?;
     }
     // The configuration comes last, so that it never names files that are missing.
     for (path, text, mode) in files.iter().rev() {
-        write(path, text, *mode)?;
+        write(path, &sealed(text), *mode)?;
     }
     let paths: Vec<String> = files.iter().map(|(path, ..)| path.display().to_string()).collect();
     let next = text::next(&answers, &args.file, &roles, service.as_ref());
     print(&format!("written: {}\n\nnext, as root:\n{next}", paths.join(", ")))
 }
 
-/// The text below a line with its checksum, by which a later `fenxi init` knows that nobody has
-/// changed it.
+/// The text with a line that holds its checksum: the first, or below `#!`.
 fn sealed(text: &str) -> String {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(text.as_bytes());
-    let sum = hasher.finish();
-    format!(
-        "# As long as nobody changes it, `fenxi init` may replace this file: {sum:016x}\n{text}"
-    )
+    let sum = Sha1::digest(text);
+    let sum: String = sum.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let interpreter = match text.starts_with("#!") {
+        true => text.find('\n').map_or(0, |end| end + 1),
+        false => 0,
+    };
+    let (interpreter, rest) = text.split_at(interpreter);
+    format!("{interpreter}{SEAL}{sum}\n{rest}")
 }
 
 fn is_sealed(found: &str) -> bool {
-    found.split_once('\n').is_some_and(|(_, text)| sealed(text) == found)
+    let lines = found.split_inclusive('\n').filter(|line| !line.starts_with(SEAL));
+    sealed(&lines.collect::<String>()) == found
 }
 
 /// Refuses a file that is there, unless it has this text, or is as `fenxi init` left it.
@@ -154,6 +167,18 @@ fn refuse_existing(path: &Path, replaceable: &str) -> Result<(), Failure> {
         ))),
         Err(error) => Err(creating(path, &error)),
     }
+}
+
+/// Makes a folder and those above it, open to the user of the service whatever the umask is.
+fn create_folder(folder: &Path) -> Result<(), Failure> {
+    let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+    let missing: Vec<&Path> = folder.ancestors().take_while(is_missing).collect();
+    for folder in missing.into_iter().rev() {
+        fs::create_dir(folder)
+            .and_then(|()| fs::set_permissions(folder, Permissions::from_mode(0o755)))
+            .map_err(|error| creating(folder, &error))?;
+    }
+    Ok(())
 }
 
 /// Writes a file whole, or leaves what was there.
@@ -186,6 +211,8 @@ fn creating(path: &Path, error: &io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -206,5 +233,68 @@ mod tests {
         fs::create_dir(&folder).unwrap();
         assert!(write(&folder, "text", 0o644).is_err());
         assert!(!dir.path().join("folder.new").exists());
+    }
+
+    #[test]
+    fn an_unchanged_file_of_another_release_is_replaced() {
+        // By `printf 'a\nb\n' | sha1sum`: every release has the same sums.
+        assert_eq!(sealed("a\nb\n"), format!("{SEAL}05dec960e24d918b\na\nb\n"));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("shaper");
+        for (_, text, _) in SHAPER {
+            let old = sealed(&format!("{text}# An old line.\n"));
+            assert_eq!(old.starts_with("#!"), text.starts_with("#!"));
+            fs::write(&path, &old).unwrap();
+            assert!(refuse_existing(&path, text).is_ok(), "{old}");
+            fs::write(&path, old.replace("An old", "My")).unwrap();
+            assert!(refuse_existing(&path, text).is_err(), "{old}");
+        }
+    }
+
+    #[test]
+    fn a_purge_of_the_package_knows_its_files() {
+        let root = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = root.path().join(name);
+            create_folder(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let (own, edited) = (sealed("[Service]\n"), sealed("[Service]\n") + "Nice=1\n");
+        let gone = [
+            file("etc/systemd/system/fenxi-shaper.service", &own),
+            file("etc/systemd/system/fenxi-shaper@a.service", &own),
+            file("etc/systemd/system/fenxi.service.d/mark.conf", &own),
+            file("etc/fenxi/shaper/rules.toml", &edited),
+            file("var/lib/fenxi/flows.jsonl", "{}"),
+        ];
+        let kept = [
+            file("etc/systemd/system/fenxi-shaper@b.service", &edited),
+            file("etc/systemd/system/fenxi@a.service.d/mark.conf", MARK.text()),
+            file("etc/systemd/system/fenxi@a.service.d/mine.conf", ""),
+            file("etc/fenxi/conf.d/mine.toml", ""),
+        ];
+        let postrm = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/deb/postrm");
+        let run = |what: &str| {
+            let mut shell = Command::new("sh");
+            shell.args([postrm, what]).env("DPKG_ROOT", root.path());
+            assert!(shell.status().unwrap().success());
+        };
+        run("remove");
+        assert!(gone.iter().chain(&kept).all(|path| path.exists()));
+        // The other flavour is installed.
+        let program = file("usr/bin/fenxi", "");
+        run("purge");
+        assert!(gone.iter().all(|path| path.exists()));
+        fs::remove_file(program).unwrap();
+        run("purge");
+        for path in &gone {
+            assert!(!path.exists(), "{}", path.display());
+        }
+        for path in &kept {
+            assert!(path.exists(), "{}", path.display());
+        }
+        let folder = |name| root.path().join(name).exists();
+        assert!(!folder("etc/fenxi/shaper") && !folder("etc/systemd/system/fenxi.service.d"));
     }
 }

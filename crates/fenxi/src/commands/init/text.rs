@@ -35,14 +35,14 @@ const FLOW_SHARE: u64 = 1024;
 pub fn configuration(answers: &Answers, memory: Option<u64>) -> String {
     let Answers { want, interface, link } = answers;
     let (what, mode) = match want {
-        Want::See => ("to see what is on the network", "tap"),
-        Want::Shape => ("to shape a link", "mark"),
-        Want::Export => ("to export records", "tap"),
+        Want::See => ("To see what is on the network", "tap"),
+        Want::Shape => ("To shape a link", "mark"),
+        Want::Export => ("To export records", "tap"),
     };
     let interface = Value::String(interface.clone());
     let mut text = format!(
-        "# Written by `fenxi init` {what}. A key that is left out has its default; fenxi.toml(5) \
-        explains every key.\n\n[io]\nmode = \"{mode}\"\ninterfaces = [{interface}]\n"
+        "# {what}. A key that is left out has its default; fenxi.toml(5) explains every \
+        key.\n\n[io]\nmode = \"{mode}\"\ninterfaces = [{interface}]\n"
     );
     if *want != Want::Shape {
         text += "# A mirror port carries frames for other machines.\npromiscuous = true\n";
@@ -160,21 +160,23 @@ pub fn next(answers: &Answers, file: &Path, roles: &Roles, service: Option<&Serv
         false => format!(" --config {path}"),
     };
     let mut lines = vec![format!("fenxi check{of}")];
-    let shapes = answers.want == Want::Shape;
     let is_shaped = service.is_some_and(|service| service.has_shaper);
     match service {
-        Some(Service { unit, shaper, .. }) => {
-            if is_shaped && !shapes {
-                lines.push(format!("systemctl disable --now {shaper}"));
+        Some(Service { unit, shaper, had_shaper, .. }) => {
+            // systemd still knows the old unit, which names the interfaces to free; `enable` loads
+            // the new one.
+            if *had_shaper {
+                let end = if is_shaped { "stop" } else { "disable --now" };
+                lines.push(format!("systemctl {end} {shaper}"));
             }
-            let shaper = if is_shaped && shapes { format!(" {shaper}") } else { String::new() };
+            let shaper = if is_shaped { format!(" {shaper}") } else { String::new() };
             lines.push(format!(
                 "systemctl enable {unit}{shaper} && systemctl restart {unit}{shaper}"
             ));
         }
         None => lines.push(format!("fenxi run{of}")),
     }
-    if shapes && !is_shaped {
+    if answers.want == Want::Shape && !is_shaped {
         let or =
             |side: &Option<String>, unknown: &str| side.as_deref().unwrap_or(unknown).to_owned();
         let (uplink, inner) = (or(&roles.uplink, "UPLINK"), or(&roles.inner, "LAN"));
@@ -231,19 +233,23 @@ mod tests {
     #[test]
     fn a_service_starts_with_its_shaper_or_ends_it() {
         let (file, roles) = (Path::new(DEFAULT_FILE), Roles { inner: None, uplink: None });
-        let next = |want, has_shaper| {
-            let service = Service { has_shaper, ..Service::new("fenxi.service") };
+        let next = |want, had_shaper, has_shaper| {
+            let service = Service { had_shaper, has_shaper, ..Service::new("fenxi.service") };
             next(&answers(want), file, &roles, Some(&service))
         };
-        let shaped = next(Want::Shape, true);
         let starts =
             "  systemctl enable fenxi fenxi-shaper && systemctl restart fenxi fenxi-shaper\n";
+        let shaped = next(Want::Shape, false, true);
         assert!(shaped.contains(starts) && !shaped.contains(" up "), "{shaped}");
-        let seen = next(Want::See, true);
-        assert!(
-            seen.contains("  systemctl disable --now fenxi-shaper\n  systemctl enable fenxi &&")
-        );
-        assert!(!next(Want::See, false).contains("shaper"));
+        assert!(!shaped.contains("systemctl stop"), "{shaped}");
+        let again = next(Want::Shape, true, true);
+        assert!(again.contains(&format!("  systemctl stop fenxi-shaper\n{starts}")), "{again}");
+        let ends = "  systemctl disable --now fenxi-shaper\n  systemctl enable fenxi &&";
+        // A side is no longer known.
+        let by_hand = next(Want::Shape, true, false);
+        assert!(by_hand.contains(ends) && by_hand.contains("shaper up UPLINK "), "{by_hand}");
+        assert!(next(Want::See, true, false).contains(ends));
+        assert!(!next(Want::See, false, false).contains("shaper"));
     }
 
     #[test]
