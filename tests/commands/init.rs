@@ -1,7 +1,7 @@
 //! `fenxi init`; `run::shaper` runs what it writes to shape a link.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -137,7 +137,7 @@ fn an_edit_made_while_it_asks_stays() {
     command.args(["-qec", &line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut asked = Vec::new();
-    let mut bytes = child.stdout.take().unwrap().bytes();
+    let mut bytes = BufReader::new(child.stdout.take().unwrap()).bytes();
     while !asked.ends_with(b"as 50mbit/5mbit: ") {
         asked.push(bytes.next().unwrap().unwrap());
     }

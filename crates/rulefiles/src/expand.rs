@@ -95,8 +95,7 @@ pub fn add(
     Ok(rule)
 }
 
-/// ICMP is asked about with ports of 0, and a range of ports without a protocol is not meant for it:
-/// it begins at 1.
+/// ICMP is asked about with ports of 0, and ranges of ports are not meant for it: they begin at 1.
 fn without_icmp(mut ports: Vec<Ports>) -> Vec<Ports> {
     let ranges = ports.iter_mut().filter(|it| **it != Ports::ANY && it.last > 0);
     ranges.for_each(|it| it.first = it.first.max(1));

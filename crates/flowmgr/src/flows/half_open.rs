@@ -29,10 +29,10 @@ impl Flows {
     /// Notes a packet of a half-open flow that has had a packet in reverse, perhaps this one: the
     /// flow may be established with it.
     ///
-    /// UDP is established by a packet in reverse, ICMP by none. TCP takes an answer and a later forward packet
-    /// that does not open or reset, so a SYN to an open port that is answered by SYN+ACK does not
-    /// suffice. A blind guess of the right acknowledgement is not recognised; the addressed host
-    /// resets such a connection, and it is closed.
+    /// UDP is established by a packet in reverse, ICMP by none. TCP takes an answer and a later
+    /// forward packet that does not open or reset, so a SYN to an open port that is answered by
+    /// SYN+ACK does not suffice. A blind guess of the right acknowledgement is not recognised; the
+    /// addressed host resets such a connection, and it is closed.
     #[inline(never)]
     pub(crate) fn look_at_answer(
         &mut self,
