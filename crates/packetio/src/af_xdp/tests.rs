@@ -11,12 +11,13 @@ use super::settings::{XdpMode, XdpSettings, ZeroCopy};
 use crate::BackendSettings;
 use crate::af_packet::AF_PACKET;
 use crate::af_xdp::AF_XDP;
-use crate::backend::Opened;
-use crate::open::{open, open_tx};
+use crate::backend::{Backend, Opened};
+use crate::error::OpenError;
+use crate::open::open_tx;
 use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle, wait};
 use crate::settings::{Direction, PortSettings};
 use crate::tests::frames::{End, KINDS, flows, frame, numbered, trace};
-use crate::tests::netns::{Netns, has_ethtool, skip};
+use crate::tests::netns::{Netns, has_ethtool, skip, wait_for_closed};
 use crate::tx::{Selection, Tx};
 
 /// Longer than the kernel needs for anything here.
@@ -55,6 +56,16 @@ fn settings(interface: &str) -> PortSettings {
         },
         ..PortSettings::new(interface)
     }
+}
+
+/// Opens what a test may have closed just before.
+fn open(
+    backend: &Backend,
+    interfaces: &[PortSettings],
+    rings: u16,
+) -> Result<Vec<Vec<Opened>>, OpenError> {
+    wait_for_closed();
+    crate::open::open(backend, interfaces, rings)
 }
 
 fn open_one(settings: PortSettings) -> Opened {

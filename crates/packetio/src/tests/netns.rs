@@ -1,10 +1,11 @@
 //! A network namespace of a test's own, with a veth pair in it, and threads inside it.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::process::Command;
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -19,7 +20,7 @@ impl Netns {
     pub fn new(test: &str) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("pio{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let added = Command::new("ip").args(["netns", "add", &name]).output();
+        let added = output(Command::new("ip").args(["netns", "add", &name]));
         if !added.is_ok_and(|output| output.status.success()) {
             skip(test, "root and ip");
             return None;
@@ -65,10 +66,9 @@ impl Netns {
 
     /// Runs a line of shell inside, which must succeed.
     pub fn run(&self, line: &str) -> String {
-        let output = Command::new("ip")
-            .args(["netns", "exec", &self.name, "sh", "-ec", line])
-            .output()
-            .expect("ip is there");
+        let mut shell = Command::new("ip");
+        shell.args(["netns", "exec", &self.name, "sh", "-ec", line]);
+        let output = output(&mut shell).expect("ip is there");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{line}: {said}");
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -96,13 +96,34 @@ impl Netns {
 
 impl Drop for Netns {
     fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "del", &self.name]).status();
+        let _ = output(Command::new("ip").args(["netns", "del", &self.name]));
     }
 }
 
 /// Whether `ethtool` is installed.
 pub fn has_ethtool() -> bool {
-    Command::new("ethtool").arg("--version").output().is_ok()
+    output(Command::new("ethtool").arg("--version")).is_ok()
+}
+
+/// Held while a command starts: until its `exec` it has copies of all descriptors of all tests, so
+/// that what a test closes stays open.
+static STARTING: RwLock<()> = RwLock::new(());
+
+/// Starts a command. All tests of this crate start theirs here.
+pub fn start(command: &mut Command) -> io::Result<Child> {
+    let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
+    command.spawn()
+}
+
+/// Runs a command to its end.
+pub fn output(command: &mut Command) -> io::Result<Output> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    start(command)?.wait_with_output()
+}
+
+/// Waits until what this thread has closed is closed indeed.
+pub fn wait_for_closed() {
+    drop(STARTING.write().unwrap_or_else(PoisonError::into_inner));
 }
 
 /// Says on the terminal that a test was skipped and why; fails where everything must be there.

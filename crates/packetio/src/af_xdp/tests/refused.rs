@@ -5,7 +5,6 @@ use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use super::*;
 use crate::af_xdp::AF_XDP;
-use crate::error::OpenError;
 use crate::open::probe;
 
 fn error_of(settings: PortSettings) -> OpenError {
@@ -15,6 +14,7 @@ fn error_of(settings: PortSettings) -> OpenError {
 
 /// Neither program nor promiscuous mode.
 fn assert_untouched(netns: &Netns, interface: &str) {
+    wait_for_closed();
     let shown = netns.run(&format!("ip -d link show dev {interface}"));
     assert!(!shown.contains("xdp") && shown.contains("promiscuity 0"), "{shown}");
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::af_xdp::AF_XDP;
 use crate::error::InterfaceErrorKind;
+use crate::tests::netns::start;
 
 /// Receives until `is_enough`; how many frames came, and what was reported.
 fn run(
@@ -277,7 +278,7 @@ fn a_killed_process_leaves_the_interface_as_it_was() {
     victim.args(["--exact", "--nocapture"]);
     victim.arg("af_xdp::tests::states::a_killed_process_leaves_the_interface_as_it_was");
     victim.env(ROLE, "1").stdout(Stdio::piped());
-    let mut victim = victim.spawn().unwrap();
+    let mut victim = start(&mut victim).unwrap();
     let lines = std::io::BufReader::new(victim.stdout.take().unwrap()).lines();
     let is_open = lines.map_while(Result::ok).any(|line| line.contains("it is open"));
     assert!(is_open, "{:?}", victim.wait());

@@ -9,6 +9,7 @@ use super::packets::*;
 use super::*;
 use crate::burst::FrameAnswer;
 use crate::first::marks_connections;
+use crate::tests::netns::output;
 use crate::{KernelDepth, KernelEditions, KernelLabels, KernelMarks, KernelPort};
 
 const BLOCK: usize = 65_536 + 256;
@@ -303,7 +304,7 @@ fn a_network_that_is_larger_than_the_maps_is_refused() {
 fn marks_are_of_the_edition_that_named_the_flow() {
     let test = "marks_are_of_the_edition_that_named_the_flow";
     let Some(netns) = namespace(test) else { return };
-    if marks_connections().is_err() || Command::new("conntrack").arg("-V").output().is_err() {
+    if marks_connections().is_err() || output(Command::new("conntrack").arg("-V")).is_err() {
         return skip(test, "conntrack, in the kernel and as a tool");
     }
     netns.run("ip link set b0 address 02:00:00:00:00:02 && ip address add 10.0.0.2/24 dev b0");

@@ -12,15 +12,17 @@ use crate::error::OpenError;
 use crate::open::{open, probe};
 use crate::rx::LinkEvent;
 use crate::settings::{Direction, PortSettings};
+use crate::tests::netns::{output, wait_for_closed};
 
 /// Programs at the way in and at the way out of an interface, by TCX or in filters.
 pub fn programs(interface: &str) -> [usize; 2] {
+    wait_for_closed();
     let ways = [(TcAttachType::Ingress, "ingress"), (TcAttachType::Egress, "egress")];
     ways.map(|(way, name)| match SchedClassifier::query_tcx(interface, way) {
         Ok((_, programs)) => programs.len(),
         Err(_) => {
             let mut list = Command::new("tc");
-            let listed = list.args(["filter", "show", "dev", interface, name]).output().unwrap();
+            let listed = output(list.args(["filter", "show", "dev", interface, name])).unwrap();
             String::from_utf8_lossy(&listed.stdout).matches("fenxi_filter direct-action").count()
         }
     })
