@@ -207,7 +207,7 @@ def parse(arguments):
 def main(arguments):
     arguments = parse(arguments)
     if not shutil.which("dpdk-testpmd") or not arguments.fenxi.exists():
-        raise Skip("needs dpdk-testpmd (package dpdk) and `make dpdk`")
+        raise Skip("needs dpdk-testpmd (Debian: dpdk-dev) and `make dpdk`")
     report, rates = Report("dpdk"), {"testpmd": [], "fenxi": []}
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)

@@ -238,7 +238,7 @@ def live(run, command, keep, more=()):
 def dpdk(run):
     program = run.args.programs.parent / "dpdk" / "fenxi"
     if not shutil.which("dpdk-testpmd") or not program.exists():
-        raise Skip("needs dpdk-testpmd (Debian: dpdk) and `make dpdk`")
+        raise Skip("needs dpdk-testpmd (Debian: dpdk-dev) and `make dpdk`")
     live(run, ["dpdk"], "dpdk: fenxi by testpmd", ["--fenxi", str(program)])
 
 
