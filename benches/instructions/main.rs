@@ -1,4 +1,4 @@
-//! What `scripts/measure/instructions` counts, in one of eight ways:
+//! What `scripts/measure/instructions` counts, in one of nine ways:
 //!
 //! * `walk`: packets of labelled flows, 64-byte frames, 1,024 flows in a table of 2,048, bursts of
 //!   64.
@@ -11,6 +11,8 @@
 //! * `collect`: whole flows of 16 packets, of which the first 10 are collected, from their
 //!   beginning to their end.
 //! * `records`: the same with their records and samples.
+//! * `new`: every packet begins a flow, and earlier flows end by idle timeout and give their
+//!   records.
 //!
 //! usage: `instructions [ROUNDS] [WAY] [FEATURES] [MORE]`. ROUNDS says how many times the 16,384
 //! packets are walked, at most 3 of `tcp`; the difference of two counts is the walk alone. FEATURES
@@ -47,6 +49,10 @@ const K: usize = 10;
 const SERVERS: usize = 1 << 18;
 /// Longer than the idle timeout, so that each round's flows are new ones.
 const ROUND_US: i64 = 40_000_000;
+/// Where every packet begins a flow: packet time between two packets, and the idle timeout, so that
+/// three quarters of a round's flows live at a time at most.
+const NEW_GAP_US: i64 = 250;
+const NEW_IDLE_S: u16 = 1;
 
 /// A UDP frame of flow `flow` over Ethernet and IPv4, `wire` bytes long.
 fn frame(flow: usize, wire: usize) -> [u8; FRAME] {
@@ -74,11 +80,12 @@ fn flow_of(packet: usize) -> usize {
 }
 
 /// The datagrams of a round, merged or not, which is walked again and again.
-fn datagrams(are_merged: bool) -> (Vec<u8>, Vec<Packet>) {
-    let (wire, gso) = match are_merged {
-        true => (42 + SEGMENTS * SEGMENT, Gso::udp(SEGMENT as u16)),
-        false => (FRAME, Gso::NONE),
+fn datagrams(mode: &str) -> (Vec<u8>, Vec<Packet>) {
+    let (wire, gso) = match mode {
+        "merged" => (42 + SEGMENTS * SEGMENT, Gso::udp(SEGMENT as u16)),
+        _ => (FRAME, Gso::NONE),
     };
+    let flow_of = if mode == "new" { |packet| packet } else { flow_of };
     let packet = |number| Packet {
         at: number * FRAME,
         captured: FRAME as u32,
@@ -107,16 +114,19 @@ impl World {
     fn new(task: TaskConfig, mode: &str, learns: bool, measured: Features) -> World {
         // Nobody answers these flows, and such take half of a ring at most.
         let (producer, ring) = cring::ring(2 * FLOWS);
-        let config = Config {
+        let mut config = Config {
             tasks: vec![task],
             servers: learns.then_some(SERVERS),
             samples: if learns { SeriesShare::new(0.1) } else { SeriesShare::NONE },
             measured,
-            ..config(K, 2 * FLOWS)
+            ..config(K, 2 * if mode == "new" { PACKETS } else { FLOWS })
         };
+        if mode == "new" {
+            config.settings.idle_timeout_s = NEW_IDLE_S;
+        }
         let (data, packets) = match mode {
             "tcp" => tcp::packets(),
-            _ => datagrams(mode == "merged"),
+            _ => datagrams(mode),
         };
         World {
             manager: Manager::new(config, producer).expect("in range"),
@@ -170,6 +180,23 @@ impl World {
     /// if somebody takes them.
     fn collect(&mut self, has_taker: bool) {
         self.packets.iter_mut().for_each(|packet| packet.time_us += ROUND_US);
+        self.walk_and_settle(has_taker);
+        let waiting = self.ring.waiting();
+        assert_eq!(waiting, FLOWS);
+        self.ring.release(waiting);
+    }
+
+    /// Every packet begins a flow.
+    fn begin_and_end(&mut self) {
+        let first = (self.rounds * PACKETS) as i64;
+        self.rounds += 1;
+        let times = (first..).map(|number| number * NEW_GAP_US);
+        self.packets.iter_mut().zip(times).for_each(|(packet, at)| packet.time_us = at);
+        self.walk_and_settle(true);
+        assert_eq!(self.manager.counters().flows_begun.total(), (self.rounds * PACKETS) as u64);
+    }
+
+    fn walk_and_settle(&mut self, has_taker: bool) {
         for burst in self.packets.chunks(BURST) {
             self.manager.burst(&mut self.data, burst, 0, &mut self.fates);
             match has_taker {
@@ -179,9 +206,6 @@ impl World {
                 false => self.manager.discard_records(u64::MAX, 0),
             }
         }
-        let waiting = self.ring.waiting();
-        assert_eq!(waiting, FLOWS);
-        self.ring.release(waiting);
     }
 }
 
@@ -204,6 +228,10 @@ fn main() {
     let mut world = World::new(task, mode, learns, measured);
     if matches!(mode, "collect" | "records") {
         (0..=rounds.unwrap_or(1)).for_each(|_| world.collect(mode == "records"));
+        return;
+    }
+    if mode == "new" {
+        (0..=rounds.unwrap_or(1)).for_each(|_| world.begin_and_end());
         return;
     }
     let is_looked_up = mode == "lookups";

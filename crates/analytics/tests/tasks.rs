@@ -206,7 +206,7 @@ impl World {
             }
         }
         let records = &mut self.records;
-        let mut keep = |record| records.push(record);
+        let mut keep = |record: &mut Record| records.push(record.clone());
         self.flows.settle(u64::MAX, self.now_ns, &mut keep);
         // All that were emitted have an outcome, and none waits for the other task.
         for (task, manager) in self.series.iter().enumerate() {
@@ -321,13 +321,13 @@ fn a_record_by_packet_time_waits_for_all_tasks() {
             world.series[0].round(world.now_ns);
         }
         let records = &mut world.records;
-        let mut keep = |record| records.push(record);
+        let mut keep = |record: &mut Record| records.push(record.clone());
         world.flows.settle(u64::MAX, world.now_ns, &mut keep);
         assert_eq!(flow_records(&world.records).is_empty(), waits);
         world.series[1].round(world.now_ns);
         world.series[1].round(world.now_ns + 1_000_000);
         let records = &mut world.records;
-        let mut keep = |record| records.push(record);
+        let mut keep = |record: &mut Record| records.push(record.clone());
         world.flows.settle(u64::MAX, world.now_ns, &mut keep);
         let flows = flow_records(&world.records);
         let has_label = [flows[0].decisions[0].is_some(), flows[0].decisions[1].is_some()];

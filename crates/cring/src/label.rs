@@ -159,12 +159,18 @@ impl LabelWord {
     /// next owner's generation (one more, wrapping).
     #[inline]
     pub fn retire(&self) -> u32 {
-        let (generation, _) = decode(self.0.load(Ordering::Relaxed));
+        let (generation, label) = decode(self.0.load(Ordering::Relaxed));
         let next = (generation + 1) % GENERATIONS_MAX;
-        // A label between load and swap belonged to the ended flow and is dropped. A store would
-        // do, but loom 0.7 lets a compare-exchange read past an unordered store, which the language
-        // forbids; with a swap it does not. Once per flow, the cost is negligible.
-        self.0.swap(encode(next, Label::None), Ordering::AcqRel);
+        let word = encode(next, Label::None);
+        if label == Label::None {
+            // Nobody was asked: most flows are short. A swap waits for all that was written before.
+            self.0.store(word, Ordering::Release);
+        } else {
+            // A label between load and swap belonged to the ended flow and is dropped. A store
+            // would do, but loom 0.7 lets a compare-exchange read past an unordered store, which
+            // the language forbids; with a swap it does not.
+            self.0.swap(word, Ordering::AcqRel);
+        }
         next
     }
 

@@ -306,10 +306,10 @@ impl ExpiryLag {
         self.sum_us as f64 / 1e6
     }
 
+    #[inline]
     pub(crate) fn count(&mut self, lag_us: u64) {
-        let bounds = Self::BOUNDS_S.iter();
-        let below = bounds.take_while(|&&bound| lag_us > u64::from(bound) * 1_000_000);
-        self.flows[below.count()] += 1;
+        let lag_s = (lag_us.saturating_add(999_999) / 1_000_000).min(u32::MAX.into()) as u32;
+        self.flows[Self::BOUNDS_S.partition_point(|&bound| lag_s > bound)] += 1;
         self.sum_us = self.sum_us.saturating_add(lag_us);
     }
 }

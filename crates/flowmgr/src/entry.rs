@@ -187,13 +187,17 @@ impl Entries {
     pub fn prefetch_all(&self, index: u32) {
         self.prefetch(index);
         prefetch(&self.cold, index as usize);
-        prefetch(&self.ahead, index as usize);
+        if !self.ahead.is_empty() {
+            prefetch(&self.ahead, index as usize);
+        }
     }
 
     /// Asks for the label words beyond the first.
     #[inline]
     pub fn prefetch_words(&self, index: u32) {
-        prefetch(&self.shared.others, index as usize * self.shared.other_depths);
+        if self.shared.other_depths != 0 {
+            prefetch(&self.shared.others, index as usize * self.shared.other_depths);
+        }
     }
 
     /// The label word of the first depth.
@@ -209,6 +213,7 @@ impl Entries {
     }
 
     /// A flow begins.
+    #[inline]
     pub fn begin(&mut self, index: u32, key: &Key, from_low: bool, tick: u8, cold: Cold) {
         debug_assert_eq!(
             self.label(index).read().1,
@@ -349,6 +354,7 @@ impl Entries {
     }
 
     /// Packets and bytes since the flow's last record.
+    #[inline]
     pub fn counts(&self, index: u32) -> Counts {
         let (hot, cold) = (self.hot(index), self.cold(index));
         let ahead = self.ahead(index);

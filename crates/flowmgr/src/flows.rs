@@ -3,6 +3,7 @@
 //! ([`crate::part`]).
 
 use std::io;
+use std::net::IpAddr;
 use std::ops::Range;
 
 use crate::action::{Actions, PolicyStamp};
@@ -17,7 +18,7 @@ use crate::outbox::{Outbox, SPARE_ENTRIES};
 use crate::record::{EndReason, FlowName};
 use crate::servers::Servers;
 use crate::settings::Settings;
-use crate::table::{Occupant, Place, Table};
+use crate::table::{Occupant, Place, Table, moved};
 use crate::wire::{Headers, TCP_FIN, TCP_RST};
 
 mod effect;
@@ -46,7 +47,7 @@ pub(crate) struct Flows {
     max_flows: usize,
     /// Flows in the table, without flows that wait for their record.
     alive: usize,
-    flow_id_first: u64,
+    next_flow_id: u64,
     flow_id_step: u64,
     /// Seconds that flows live longer, because packets may be reported late.
     lag_s: u16,
@@ -81,7 +82,7 @@ impl Flows {
             settings: Settings { actions: Actions::of_dscp(&[]), ..config.settings },
             max_flows: config.max_flows,
             alive: 0,
-            flow_id_first: config.flow_id_first,
+            next_flow_id: config.flow_id_first,
             flow_id_step: config.flow_id_step,
             lag_s,
             samples_live,
@@ -106,6 +107,7 @@ impl Flows {
     }
 
     /// Counts how late a flow ended.
+    #[inline]
     pub fn count_lag(&mut self, occupant: Occupant, at_us: i64) {
         let timed = self.as_timed(occupant);
         let last_us = self.entries.hot(occupant.index).last_us;
@@ -169,7 +171,17 @@ impl Flows {
         self.table.touch_if(place, now, goes_on)
     }
 
+    /// Prefetches what the `begun`-th flow that begins from now on writes.
+    #[inline(never)]
+    pub fn prefetch_new(&self, hash: u64, begun: usize) {
+        self.table.prefetch_marks(hash);
+        if let Some(index) = self.table.free_ahead(begun) {
+            self.entries.prefetch_all(index);
+        }
+    }
+
     /// Begins a flow with its first packet; `None` where the table is full.
+    #[inline]
     pub fn begin(&mut self, time_us: i64, headers: &Headers, hash: u64) -> Option<u32> {
         if !self.make_room(hash) {
             return None;
@@ -178,14 +190,15 @@ impl Flows {
         self.alive += 1;
         debug_assert!(self.alive <= self.max_flows, "more flows than the table may hold");
         let flow_us = self.clock.flow_us(time_us);
-        let tick = self.active.tick(flow_us);
+        let tick = if self.active.is_on() { self.active.tick(flow_us) } else { 0 };
         let cold = Cold {
             first_us: time_us,
-            flow_id: self.flow_id_first + self.counters.flows_begun.total() * self.flow_id_step,
+            flow_id: self.next_flow_id,
             reported_us: flow_us,
             time_to_label_us: LABEL_NOT_EMITTED,
             ..Cold::default()
         };
+        self.next_flow_id += self.flow_id_step;
         self.entries.begin(index, &headers.key, headers.from_low, tick, cold);
         self.counters.flows_begun.count(&headers.key);
         Some(index)
@@ -222,6 +235,7 @@ impl Flows {
 
     /// Takes a flow out of the table; its entry waits for the record. `reason` applies unless FIN
     /// or RST closed the flow.
+    #[inline]
     pub fn end(&mut self, place: Place, reason: EndReason) {
         let occupant = self.table.occupant(place);
         let Occupant { index, is_closed, .. } = occupant;
@@ -229,7 +243,6 @@ impl Flows {
         debug_assert!(self.alive > 0, "a flow ends that did not begin");
         self.alive -= 1;
         // Most flows that end are out of the cache; they are settled after the burst.
-        self.entries.prefetch_all(index);
         let now_us = self.clock.packet_us();
         let reason = match is_closed {
             true => self.end_reason(index, reason),
@@ -273,7 +286,31 @@ impl Flows {
         // The next ones, which the sweep comes to soon.
         let ahead = heads.end..(heads.end + heads.len() as u32).min(self.table.buckets());
         self.table.prefetch_in_use(ahead);
-        self.end_in_buckets(heads, Flows::is_over);
+        let (mut heads, lifetimes, now) = (heads, self.lifetimes, self.clock.second());
+        while let Some(head) = self.table.in_use_from(heads.start, heads.end) {
+            heads.start = head + 1;
+            match self.table.silent_in(head, |stamp| lifetimes.may_be_over(stamp, now)) {
+                Some(silent) => self.end_in_bucket(head, silent),
+                None => self.end_in_buckets(head..head + 1, Flows::is_over),
+            }
+        }
+    }
+
+    /// The same for a hashed bucket without a chain, of whose slots these flows may be over. In the
+    /// order of [`Flows::end_in_buckets`].
+    #[inline]
+    fn end_in_bucket(&mut self, head: u32, mut silent: u8) {
+        while silent != 0 {
+            let slot = silent.trailing_zeros();
+            let (place, last) = self.table.in_head(head, slot as u8);
+            silent = match self.is_over(self.table.occupant(place)) {
+                true => {
+                    self.end(place, EndReason::Idle);
+                    moved(silent, last, slot as usize)
+                }
+                false => silent & (silent - 1),
+            };
+        }
     }
 
     fn end_in_buckets(
@@ -326,16 +363,36 @@ impl Flows {
 
     /// The name of the flow at an entry.
     pub fn name(&self, index: u32) -> FlowName {
+        let mut name = FlowName::blank();
+        self.write_name(index, &mut name);
+        name
+    }
+
+    /// Writes the name in its place.
+    #[inline]
+    pub fn write_name(&self, index: u32, name: &mut FlowName) {
         let (hot, cold) = (self.entries.hot(index), self.entries.cold(index));
         let key = hot.key();
-        let (source, destination) = key.ends(hot.is_low_forward());
-        FlowName {
-            flow_id: cold.flow_id,
-            protocol: key.protocol(),
-            source,
-            destination,
-            first_us: cold.first_us,
+        name.flow_id = cold.flow_id;
+        name.protocol = key.protocol();
+        // Each number by itself: a copy of both ends would wait until they are written.
+        let [low, high] = key.ports_of_ends();
+        let (source, destination) = match hot.is_low_forward() {
+            true => ((key.low, low), (key.high, high)),
+            false => ((key.high, high), (key.low, low)),
+        };
+        (name.source.1, name.destination.1) = (source.1, destination.1);
+        match key.is_v6() {
+            false => {
+                name.source.0 = IpAddr::V4(Key::v4(source.0));
+                name.destination.0 = IpAddr::V4(Key::v4(destination.0));
+            }
+            true => {
+                name.source.0 = IpAddr::V6(Key::v6(source.0));
+                name.destination.0 = IpAddr::V6(Key::v6(destination.0));
+            }
         }
+        name.first_us = cold.first_us;
     }
 }
 

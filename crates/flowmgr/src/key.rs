@@ -114,6 +114,7 @@ impl Key {
     }
 
     /// IP protocol number: TCP, UDP or ICMP.
+    #[inline]
     pub fn protocol(&self) -> u8 {
         match self.kind & KIND_V6 {
             _ if !self.is_udp() => TCP,
@@ -143,9 +144,8 @@ impl Key {
     /// Source and destination of a packet that goes from the low end to the
     /// high one (`from_low`), or back.
     pub fn ends(&self, from_low: bool) -> ((IpAddr, u16), (IpAddr, u16)) {
-        let ports = if self.is_icmp() { 0 } else { self.ports };
-        let low = (self.address(self.low), (ports >> 16) as u16);
-        let high = (self.address(self.high), ports as u16);
+        let [low, high] = self.ports_of_ends();
+        let (low, high) = ((self.address(self.low), low), (self.address(self.high), high));
         if from_low { (low, high) } else { (high, low) }
     }
 
@@ -156,15 +156,35 @@ impl Key {
             true => (self.high, self.ports as u16),
             false => (self.low, (self.ports >> 16) as u16),
         };
-        (address, port, self.kind & KIND_V6 != 0)
+        (address, port, self.is_v6())
+    }
+
+    /// Ports of the low end and the high one; of ICMP 0.
+    #[inline]
+    pub(crate) fn ports_of_ends(&self) -> [u16; 2] {
+        let ports = if self.is_icmp() { 0 } else { self.ports };
+        [(ports >> 16) as u16, ports as u16]
+    }
+
+    #[inline]
+    pub(crate) fn is_v6(&self) -> bool {
+        self.kind & KIND_V6 != 0
+    }
+
+    #[inline]
+    pub(crate) fn v4(words: [u64; 2]) -> Ipv4Addr {
+        Ipv4Addr::from_bits(words[0] as u32)
+    }
+
+    #[inline]
+    pub(crate) fn v6(words: [u64; 2]) -> Ipv6Addr {
+        Ipv6Addr::from_bits(u128::from(words[0]) << 64 | u128::from(words[1]))
     }
 
     fn address(&self, words: [u64; 2]) -> IpAddr {
-        if self.kind & KIND_V6 != 0 {
-            let bits = u128::from(words[0]) << 64 | u128::from(words[1]);
-            IpAddr::V6(Ipv6Addr::from_bits(bits))
-        } else {
-            IpAddr::V4(Ipv4Addr::from_bits(words[0] as u32))
+        match self.is_v6() {
+            false => IpAddr::V4(Key::v4(words)),
+            true => IpAddr::V6(Key::v6(words)),
         }
     }
 }

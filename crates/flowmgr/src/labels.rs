@@ -44,6 +44,7 @@ pub(crate) struct Labels {
 }
 
 impl Part for Labels {
+    #[inline]
     fn begin(&mut self, index: u32, _: &First<'_>) {
         self.kept.begin(index);
         self.truths.begin(index);

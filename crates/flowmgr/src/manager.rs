@@ -43,7 +43,7 @@ use crate::look::{FlowLook, Found, View, Wanted};
 use crate::memory::Pages;
 use crate::outbox::SPARE_ENTRIES;
 use crate::part::Part;
-use crate::record::Record;
+use crate::record::{FlowRecord, Record};
 use crate::rules::{RuleAnswer, RuleQuestion, RulesChange};
 use crate::servers::ServerCells;
 use crate::services::ServicesChange;
@@ -126,6 +126,8 @@ impl Fate {
 /// further parts, see [`Part`].
 pub struct Manager<P: Part = ()> {
     walk: Walk<P>,
+    /// See [`Settling::record`].
+    record: Box<Record>,
 }
 
 impl Manager {
@@ -179,7 +181,7 @@ impl<P: Part> Manager<P> {
             mib: bytes.div_ceil(1 << 20),
             cause,
         })?;
-        Ok(Manager { walk })
+        Ok(Manager { walk, record: Box::new(Record::Flow(FlowRecord::blank())) })
     }
 
     /// The pages under the table: the worse of its two large arrays.
@@ -368,18 +370,25 @@ impl<P: Part> Manager<P> {
         self.walk.flows.configure(settings);
     }
 
-    /// Hands over the records that are ready and frees the entries of ended flows.
+    /// Shows the records that are ready and frees the entries of ended flows. `out` may shift a
+    /// record's times ([`Record::shift`]), and clones what it keeps: the next is written in its
+    /// place.
     ///
     /// `written` is the number of packets that the caller is done with: an entry that a
     /// [`crate::Fate::label_of`] of a later packet names is kept. A caller that keeps no fates
     /// passes `u64::MAX`. `now_ns` is the clock of [`Manager::burst`].
-    pub fn settle(&mut self, written: u64, now_ns: u64, out: &mut dyn FnMut(Record)) {
+    pub fn settle(&mut self, written: u64, now_ns: u64, out: &mut dyn FnMut(&mut Record)) {
         self.settling(now_ns, Some(out)).settle(written, usize::MAX);
     }
 
     /// The same with [`crate::Effect::Arrival`], for at most `most` events of flows; returns their
     /// number. For a caller whose `out` may wait, and who has other work in between.
-    pub fn settle_some(&mut self, most: usize, now_ns: u64, out: &mut dyn FnMut(Record)) -> usize {
+    pub fn settle_some(
+        &mut self,
+        most: usize,
+        now_ns: u64,
+        out: &mut dyn FnMut(&mut Record),
+    ) -> usize {
         self.settling(now_ns, Some(out)).settle(u64::MAX, most)
     }
 
@@ -389,7 +398,7 @@ impl<P: Part> Manager<P> {
     }
 
     fn settling<'a>(&'a mut self, now_ns: u64, out: settle::Out<'a>) -> Settling<'a, P> {
-        Settling { walk: &mut self.walk, now_ns, out }
+        Settling { walk: &mut self.walk, now_ns, out, record: &mut self.record }
     }
 
     /// With [`crate::Effect::Arrival`], series whose labels were still on their way at the last

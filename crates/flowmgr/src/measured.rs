@@ -174,6 +174,8 @@ impl Part for Measured {
 
     fn prefetch(&self, index: u32) {
         crate::prefetch::prefetch(&self.flows, index as usize);
-        crate::prefetch::prefetch(&self.more, index as usize);
+        if !self.more.is_empty() {
+            crate::prefetch::prefetch(&self.more, index as usize);
+        }
     }
 }

@@ -39,8 +39,8 @@ pub(crate) type InEffectByDepth = [InEffect; DEPTHS_MAX];
 pub(crate) enum Event {
     /// A series went on its way.
     Label(Awaited),
-    /// A flow goes on after an active timeout.
-    Active(Report),
+    /// A flow goes on after an active timeout: the next of [`Outbox::reports`].
+    Active,
     /// A flow left the table. Its entry is free once its record is written.
     Ended {
         /// As it was in the table.
@@ -52,6 +52,9 @@ pub(crate) enum Event {
         at_us: i64,
     },
 }
+
+// One is written and read again for each flow that ends.
+const _: () = assert!(size_of::<Event>() == 32);
 
 /// A flow at its active timeout. All values are of that moment, because the record must not depend
 /// on when it is written.
@@ -90,6 +93,8 @@ pub const LABELS_LOOKED_AT: usize = if cfg!(test) { 4 } else { 64 };
 pub(crate) struct Outbox {
     effect: Effect,
     pub events: VecDeque<Event>,
+    /// Flows at their active timeouts, for each such event.
+    pub reports: VecDeque<Report>,
     /// With [`Effect::Arrival`], series on their way: their labels do not hold up
     /// the events.
     pub awaited: VecDeque<Awaited>,
@@ -122,6 +127,7 @@ impl Outbox {
         Outbox {
             effect,
             events: VecDeque::with_capacity(SPARE_ENTRIES),
+            reports: VecDeque::with_capacity(SPARE_ENTRIES),
             awaited: VecDeque::with_capacity(awaited),
             given: VecDeque::with_capacity(given),
             awaited_at: 0,
@@ -167,7 +173,8 @@ impl Outbox {
     }
 
     pub fn report(&mut self, report: Report) {
-        self.events.push_back(Event::Active(report));
+        self.events.push_back(Event::Active);
+        self.reports.push_back(report);
     }
 
     pub fn end(&mut self, occupant: Occupant, reason: EndReason, position: u64, at_us: i64) {

@@ -4,8 +4,8 @@
 //! Prefetched one burst stage ahead, the trips of a whole burst overlap.
 #![allow(unsafe_code, reason = "the prefetch instruction is an intrinsic")]
 
-/// Prefetches the line of `array[at]`, to be written soon. Outside the array it is of no use, and
-/// on processors other than x86-64 it does nothing.
+/// Prefetches the line of `array[at]`, to be written soon. Outside the array, as in an empty one,
+/// each costs a walk through the page tables. On processors other than x86-64 it does nothing.
 #[inline(always)]
 pub(crate) fn prefetch<T>(array: &[T], at: usize) {
     #[cfg(target_arch = "x86_64")]

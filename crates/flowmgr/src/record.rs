@@ -1,6 +1,6 @@
 //! Records of a flow: its label when it is decided, its counts when it ends or is reported.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use cring::{LOCAL, Series, Source, TASKS_MAX, Unit};
 use measure::Told;
@@ -73,6 +73,12 @@ pub struct FlowName {
 }
 
 impl FlowName {
+    /// The place of a name.
+    pub(crate) fn blank() -> FlowName {
+        let nobody = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+        FlowName { flow_id: 0, protocol: 0, source: nobody, destination: nobody, first_us: 0 }
+    }
+
     /// ICMP, of either version of IP: it has no ports, which are 0 then.
     pub fn is_icmp(&self) -> bool {
         matches!(self.protocol, ICMP | ICMPV6)
@@ -202,6 +208,24 @@ pub struct BehaviourRecord {
 }
 
 impl FlowRecord {
+    /// The place of a record.
+    pub(crate) fn blank() -> FlowRecord {
+        FlowRecord {
+            flow: FlowName::blank(),
+            last_us: 0,
+            midstream: false,
+            counts: Counts::default(),
+            reason: EndReason::Drain,
+            is_half_open: false,
+            decisions: Default::default(),
+            series: None,
+            rule: None,
+            behaviour: Behaviour::None,
+            headers: HeadersSeen::default(),
+            measured: None,
+        }
+    }
+
     /// The same without the series, and so without anything on the heap.
     pub fn without_series(&self) -> FlowRecord {
         FlowRecord {

@@ -81,6 +81,20 @@ impl Bucket {
             is_lasting: self.kept & !self.half_open & 1 << slot != 0,
         }
     }
+
+    /// The last slot in use, of a bucket that is not empty.
+    #[inline]
+    fn last(&self) -> usize {
+        (7 - self.occupied.leading_zeros() as usize) & 7
+    }
+}
+
+/// Bits of slots after the flow of slot `from` has moved to `to`, where another was.
+#[inline]
+pub(crate) fn moved(bits: u8, from: usize, to: usize) -> u8 {
+    let (of_from, of_to) = (1 << (from & 7), 1 << (to & 7));
+    let bits = if bits & of_from != 0 { bits | of_to } else { bits & !of_to };
+    bits & !of_from
 }
 
 /// A slot in use. Valid until the next insertion or removal.
@@ -182,6 +196,15 @@ impl Table {
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         prefetch(&self.buckets, (hash as u32 & self.mask) as usize);
+    }
+
+    /// Prefetches the bits of the bucket of a hash.
+    #[inline]
+    pub fn prefetch_marks(&self, hash: u64) {
+        let head = hash as u32 & self.mask;
+        prefetch(&self.in_use, head as usize / 64);
+        prefetch(&self.due_s, head as usize / 64);
+        self.may_be_half_open.prefetch(head);
     }
 
     /// The slot that most likely belongs to a hash, and its entry: the first in the
@@ -314,15 +337,20 @@ impl Table {
 
     /// Takes a free entry and puts it into the bucket of `hash`, as a half-open flow;
     /// `None` if there is no free entry, or the bucket's chain is full.
+    #[inline]
     pub fn insert(&mut self, hash: u64, stamp: u16) -> Option<(Place, u32)> {
         if self.entries_free() == 0 {
             return None;
         }
         let head = hash as u32 & self.mask;
-        let bucket = self.bucket_with_room(head)?;
+        let first = &self.buckets[head as usize];
+        let bucket = match first.next == 0 && first.occupied != u8::MAX {
+            true => head,
+            false => self.bucket_with_room(head)?,
+        };
         let index = self.take_entry()?;
         let line = &mut self.buckets[bucket as usize];
-        let slot = line.occupied.trailing_ones() as usize;
+        let slot = line.occupied.trailing_ones() as usize & 7;
         line.indices[slot] = index;
         line.stamps[slot] = stamp;
         line.tags[slot] = tag_of(hash);
@@ -336,8 +364,7 @@ impl Table {
         self.due_s[head as usize / 64] = stamp;
         self.may_be_half_open.insert(head);
         self.assert_chain(head);
-        let slot = slot as u8;
-        Some((Place { head, bucket, slot }, index))
+        Some((Place { head, bucket, slot: slot as u8 }, index))
     }
 
     /// The free entry that the `ahead`-th flow from now on takes, from 1, unless one ends before.
@@ -345,6 +372,7 @@ impl Table {
         self.entries_free.len().checked_sub(ahead).map(|at| self.entries_free[at])
     }
 
+    #[inline]
     fn take_entry(&mut self) -> Option<u32> {
         if let Some(index) = self.entries_free.pop() {
             return Some(index);
@@ -369,6 +397,7 @@ impl Table {
     }
 
     /// The last bucket of the chain, or a new one behind it: all others are full.
+    #[inline(never)]
     fn bucket_with_room(&mut self, mut at: u32) -> Option<u32> {
         let mut length = 1;
         while self.buckets[at as usize].next != 0 {
@@ -391,8 +420,31 @@ impl Table {
 
     /// Takes a flow out of its bucket and moves the chain's last slot into the
     /// hole. The flow's entry stays taken until [`Table::free_entry`].
+    #[inline]
     pub fn remove(&mut self, place: Place) {
         self.assert_occupied(place);
+        let bucket = &mut self.buckets[place.head as usize];
+        if bucket.next != 0 {
+            return self.remove_from_chain(place);
+        }
+        // Without branches: nobody can guess which slot of a bucket it is, and what is left.
+        let (from, to) = (bucket.last(), usize::from(place.slot & 7));
+        self.half_open -= usize::from(bucket.half_open >> to & 1);
+        bucket.indices[to] = bucket.indices[from];
+        bucket.stamps[to] = bucket.stamps[from];
+        bucket.tags[to] = bucket.tags[from];
+        bucket.occupied &= !(1 << from);
+        for bits in [&mut bucket.closed, &mut bucket.half_open, &mut bucket.kept] {
+            *bits = moved(*bits, from, to);
+        }
+        let (is_empty, has_none) = (bucket.occupied == 0, bucket.half_open == 0);
+        self.in_use[place.head as usize / 64] &= !(u64::from(is_empty) << (place.head % 64));
+        self.may_be_half_open.remove_if(place.head, has_none);
+    }
+
+    /// The same where the chain has several buckets.
+    #[inline(never)]
+    fn remove_from_chain(&mut self, place: Place) {
         let removed = &self.buckets[place.bucket as usize];
         self.half_open -= usize::from(removed.half_open >> place.slot & 1);
         let (mut last, mut before_last) = (place.head, None);
@@ -530,6 +582,23 @@ impl Table {
     /// All groups are to be looked at.
     pub fn make_all_due(&mut self, now_s: u16) {
         self.due_s.fill(now_s);
+    }
+
+    /// The slots of a hashed bucket whose last access `is_silent`, as bits; `None` where others are
+    /// chained to it.
+    #[inline]
+    pub fn silent_in(&self, head: u32, is_silent: impl Fn(u16) -> bool) -> Option<u8> {
+        let bucket = &self.buckets[head as usize];
+        let bits =
+            bucket.stamps.iter().zip(0..).map(|(&stamp, slot)| u8::from(is_silent(stamp)) << slot);
+        let bits = bits.fold(0, |all, bit| all | bit);
+        (bucket.next == 0).then_some(bits & bucket.occupied)
+    }
+
+    /// The place of a slot of hashed bucket `head`, and the last slot in use there.
+    #[inline]
+    pub fn in_head(&self, head: u32, slot: u8) -> (Place, usize) {
+        (Place { head, bucket: head, slot }, self.buckets[head as usize].last())
     }
 
     /// Prefetches these hashed buckets, but for empty ones.

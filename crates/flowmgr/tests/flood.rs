@@ -267,7 +267,7 @@ fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Out
                 manager.burst(&mut data, &packets, 0, &mut fates);
                 data.clear();
                 packets.clear();
-                manager.settle(u64::MAX, 0, &mut |record| note(&record, &mut labels));
+                manager.settle(u64::MAX, 0, &mut |record| note(record, &mut labels));
                 let waiting = manager.flows_alive() + manager.flows_unrecorded();
                 outcome.entries_most = outcome.entries_most.max(waiting);
             } else if let Some(Reverse(event)) = traffic.events.pop() {
@@ -282,7 +282,7 @@ fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Out
     }
     for _ in 0..100 {
         answer(&manager, &mut ring, 4096);
-        manager.settle(u64::MAX, 0, &mut |record| note(&record, &mut labels));
+        manager.settle(u64::MAX, 0, &mut |record| note(record, &mut labels));
     }
     for connection in 0..outcome.connections {
         match labels.get(&connection) {

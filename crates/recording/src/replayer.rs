@@ -80,7 +80,7 @@ pub struct Difference {
 pub fn replay(
     dir: &Path,
     record_series: flowmgr::SeriesShare,
-    out: &mut dyn FnMut(Record),
+    out: &mut dyn FnMut(&mut Record),
 ) -> Result<(Header, Replayed), RecordingError> {
     let header = Header::read(dir)?;
     let path = dir.join(EVENTS_FILE);
@@ -146,7 +146,7 @@ struct Work {
 }
 
 impl Replayer {
-    fn take(&mut self, event: Event<'_>, out: &mut dyn FnMut(Record)) -> Result<(), String> {
+    fn take(&mut self, event: Event<'_>, out: &mut dyn FnMut(&mut Record)) -> Result<(), String> {
         match event {
             Event::Burst { manager, now_ns, from, frames } => {
                 self.now_ns = now_ns;

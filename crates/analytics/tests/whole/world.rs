@@ -285,9 +285,9 @@ impl World {
             ports_first: self.plan.ports_first,
         };
         let (model, coverage) = (&mut self.model, &mut self.coverage);
-        let mut out = |record: Record| {
+        let mut out = |record: &mut Record| {
             if outcome.is_ok() {
-                outcome = model.said(&record, moment, coverage);
+                outcome = model.said(record, moment, coverage);
             }
         };
         self.flows.settle(u64::MAX, self.now_ns, &mut out);

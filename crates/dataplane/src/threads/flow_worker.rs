@@ -566,14 +566,14 @@ impl Processor {
         let ahead_us = self.clock.ahead_us();
         let (sinks, rules) = (&mut self.sinks, &mut self.rules);
         let has_consumer = !sinks.is_empty() || rules.is_some();
-        let mut out = |mut record| {
+        let mut out = |record: &mut Record| {
             if let Some(rules) = rules
-                && let Record::Flow(flow) = &record
+                && let Record::Flow(flow) = &*record
             {
                 rules.count(flow);
             }
             record.shift(ahead_us);
-            sinks.iter_mut().for_each(|sink| sink.record(&record));
+            sinks.iter_mut().for_each(|sink| sink.record(record));
         };
         let is_idle = || self.manager.labels_awaited() == 0 && self.manager.is_settled();
         let mut settled = 0;

@@ -27,7 +27,7 @@ pub enum FlowStep<'a> {
     /// [`flowmgr::Manager::pass`].
     Pass(i64),
     /// [`flowmgr::Manager::settle_some`].
-    Settle(usize, u64, &'a mut dyn FnMut(Record)),
+    Settle(usize, u64, &'a mut dyn FnMut(&mut Record)),
     /// [`flowmgr::Manager::configure`].
     Configure(&'a mut Settings),
     /// [`flowmgr::Manager::change_rules`].

@@ -159,7 +159,7 @@ fn replay_recorded(dir: &Path, output: &OutputArgs) -> Result<(), Failure> {
         false => flowmgr::SeriesShare::NONE,
     };
     let replayed = recording::replay(dir, series, &mut |record| {
-        records.iter_mut().for_each(|it| it.record(&record));
+        records.iter_mut().for_each(|it| it.record(record));
     });
     let wall = began.elapsed();
     drop(records);

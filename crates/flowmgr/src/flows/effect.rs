@@ -102,6 +102,7 @@ impl Flows {
     /// Packets were promised as labelled, and the class is known by now: counts the packets for
     /// which the label counts. The others turn out unlabelled, or had the label of their flow's
     /// port.
+    #[inline]
     pub fn confirm(
         &mut self,
         index: u32,

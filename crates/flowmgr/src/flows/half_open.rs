@@ -71,6 +71,7 @@ impl Flows {
     }
 
     /// Whether a flow was silent for too long.
+    #[inline]
     pub(crate) fn is_over(&self, occupant: Occupant) -> bool {
         let (lifetimes, now) = (self.lifetimes, self.clock.second());
         // Only between the two timeouts does it matter whether a half-open flow has K packets, for
@@ -103,6 +104,7 @@ impl Flows {
 
     /// A flow that is seen in one direction only, and has enough packets for a label, has
     /// the idle timeout: on a link that carries one direction all flows are such.
+    #[inline]
     pub(crate) fn as_timed(&self, occupant: Occupant) -> Occupant {
         let is_half_open = occupant.is_half_open && !self.has_series(occupant.index);
         Occupant { is_half_open, ..occupant }
@@ -110,6 +112,7 @@ impl Flows {
 
     /// Whether a flow has given a series for the first task, or has its label from a rule. The
     /// label of a port takes no packets.
+    #[inline]
     fn has_series(&self, index: u32) -> bool {
         let is_by_port = || {
             let (_, label) = self.entries.label(index).read();

@@ -206,6 +206,7 @@ impl Labels {
 
     /// Packets and bytes since the last record for which the label counts, where
     /// packet time decides.
+    #[inline]
     pub fn in_effect(&self, flows: &Flows, index: u32) -> InEffect {
         let is_arrival = flows.effect == Effect::Arrival;
         let hot = flows.entries.hot(index);

@@ -101,12 +101,19 @@ impl Kept {
     /// Asks for what is kept of a flow.
     #[inline]
     pub fn prefetch(&self, index: u32) {
-        prefetch(&self.others, index as usize * self.counts[0]);
-        prefetch(&self.deeper, index as usize * self.counts[1]);
+        if self.counts[0] != 0 {
+            prefetch(&self.others, index as usize * self.counts[0]);
+        }
+        if self.counts[1] != 0 {
+            prefetch(&self.deeper, index as usize * self.counts[1]);
+        }
     }
 
     #[inline]
     pub fn begin(&mut self, index: u32) {
+        if self.counts == [0; 2] {
+            return;
+        }
         let from = index as usize * self.counts[0];
         for depth in &mut self.others[from..from + self.counts[0]] {
             (depth.time_to_label_us, depth.decided) = (LABEL_NOT_EMITTED, Decided::default());

@@ -82,6 +82,7 @@ impl Samples {
 
 impl Labels {
     /// Whether a flow gives samples: the same in each replay, and nobody can choose it.
+    #[inline]
     pub fn is_sampled(&self, flows: &Flows, index: u32) -> bool {
         self.samples.as_ref().is_some_and(|samples| {
             let hash = flows.hash(&flows.entries.hot(index).key(), None);

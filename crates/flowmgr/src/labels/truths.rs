@@ -56,7 +56,11 @@ impl Truths {
         Ok(Truths { noted: Array::new(entries * per_flow)?, places, per_flow })
     }
 
+    #[inline]
     pub fn begin(&mut self, index: u32) {
+        if self.per_flow == 0 {
+            return;
+        }
         self.of_flow(index).iter_mut().for_each(|noted| noted.time_us = NOT_YET);
     }
 

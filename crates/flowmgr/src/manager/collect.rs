@@ -12,15 +12,15 @@ use crate::series::{Arrival, Element};
 use crate::verdict::Verdict;
 use crate::wire::Headers;
 
-impl<P: Part> Walk<P> {
-    /// The label that came with the packet here, if one did.
-    pub fn given(&self, at: usize) -> Option<Given> {
-        let found = self.given.binary_search_by_key(&at, |it| it.at);
-        found.ok().map(|number| self.given[number])
-    }
+/// The label that came with the packet at this place, if one did.
+fn given_at(given: &[Given], at: usize) -> Option<Given> {
+    let found = given.binary_search_by_key(&at, |it| it.at);
+    found.ok().map(|number| given[number])
+}
 
-    /// Adds a packet to the series that it is an element of. Returns whether a label may count for
-    /// the packet itself.
+impl<P: Part> Walk<P> {
+    /// Adds a packet to the series that it is an element of; `at` is its place in the burst's data.
+    /// Returns whether a label may count for the packet itself.
     // Out of line: most packets belong to flows whose series is complete, and their walk then has
     // more registers.
     #[inline(never)]
@@ -31,12 +31,12 @@ impl<P: Part> Walk<P> {
         staged: &Staged,
         time_us: i64,
         now_ns: u64,
-        given: Option<Given>,
+        at: Option<usize>,
     ) -> bool {
         let Ok(headers) = &staged.headers else {
             return false;
         };
-        let arrival = Arrival { index, hash: staged.hash, time_us, now_ns, given };
+        let arrival = Arrival { index, hash: staged.hash, time_us, now_ns, given: None };
         // The flow began before the first packet seen. With more tasks another series may still be
         // incomplete.
         let hot = self.flows.entries.hot(index);
@@ -48,7 +48,7 @@ impl<P: Part> Walk<P> {
         }
         if self.series.store.is_lengths_only() {
             return self.series.store.add_length(index, direction, headers.length)
-                && self.complete(arrival, 0);
+                && self.complete(arrival, at, 0);
         }
         // Only records need offsets, and the first time lies in the cold line.
         let offset_us = match self.series.share.is_none() {
@@ -69,7 +69,7 @@ impl<P: Part> Walk<P> {
                 continue;
             }
             if self.series.store.add(index, unit, &element) {
-                may_count |= self.complete(arrival, unit);
+                may_count |= self.complete(arrival, at, unit);
             }
         }
         may_count
@@ -78,7 +78,7 @@ impl<P: Part> Walk<P> {
     /// The packet completes the series of one or several depths, as the last so far of a unit.
     /// Sends each series that is due and not withheld, or has it answered at once. Returns whether
     /// a label may count from this packet on: one answered at once, or by packet time any.
-    fn complete(&mut self, arrival: Arrival, unit: usize) -> bool {
+    fn complete(&mut self, arrival: Arrival, at: Option<usize>, unit: usize) -> bool {
         let index = arrival.index;
         let mut may_count = false;
         let seen = self.series.store.seen_by_unit(index);
@@ -112,7 +112,8 @@ impl<P: Part> Walk<P> {
                 // Where the label was given, the flow may have begun later.
                 task == TaskId::FIRST && elements == tasks.k(depth) && it.elements == seen[0]
             };
-            let arrival = Arrival { given: arrival.given.filter(is_its), ..arrival };
+            let given = at.and_then(|at| given_at(&self.given, at)).filter(is_its);
+            let arrival = Arrival { given, ..arrival };
             self.series.ask(flows, &arrival, depth, tasks, (is_by_port, &mut self.more));
             may_count = true;
             if task != TaskId::FIRST {

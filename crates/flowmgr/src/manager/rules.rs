@@ -328,9 +328,9 @@ impl<P: Part> Answering<'_, P> {
         let (walk, time_us) = (&mut self.walk, waiting.time_us);
         let hot = walk.flows.entries.hot(index);
         let direction = hot.direction(headers.from_low);
-        let given = packet.and_then(|packet| walk.given(packet.at));
+        let at = packet.map(|packet| packet.at);
         let is_answered = !hot.has_all(walk.labels.collected())
-            && walk.collect(index, direction, &waiting.staged, time_us, self.now_ns, given);
+            && walk.collect(index, direction, &waiting.staged, time_us, self.now_ns, at);
         is_answered || walk.flows.entries.hot(index).has(STATE_EMITTED)
     }
 

@@ -4,12 +4,11 @@
 mod ending;
 
 use cring::{Feature, TASKS_MAX};
-use measure::Told;
 
 use super::walk::{Walk, each_part};
 use crate::config::Effect;
 use crate::counters::count_class;
-use crate::entry::LABEL_NOT_EMITTED;
+use crate::entry::{Counts, LABEL_NOT_EMITTED};
 use crate::ids::Awaited;
 use crate::ids::{DepthId, TaskId};
 use crate::outbox::{Event, LABELS_LOOKED_AT, Report};
@@ -19,14 +18,14 @@ use crate::record::{
 };
 
 /// The consumer of the records, if there is one.
-pub(super) type Out<'a> = Option<&'a mut dyn FnMut(Record)>;
+pub(super) type Out<'a> = Option<&'a mut dyn FnMut(&mut Record)>;
 
 /// The labels of a flow, by task.
 type Decisions = [Option<Decision>; TASKS_MAX];
 
 /// Events ahead of the current one whose memory is prefetched: most flows that end are out of the
 /// cache.
-const AHEAD: usize = 8;
+const AHEAD: usize = 16;
 
 /// A walk whose outbox is being emptied.
 pub(super) struct Settling<'a, P> {
@@ -34,6 +33,9 @@ pub(super) struct Settling<'a, P> {
     /// The clock of [`crate::Manager::burst`].
     pub now_ns: u64,
     pub out: Out<'a>,
+    /// Where flows' records are written, one after the other: they are large, and a copy of one
+    /// takes as long as a packet.
+    pub record: &'a mut Record,
 }
 
 impl<P: Part> Settling<'_, P> {
@@ -53,10 +55,14 @@ impl<P: Part> Settling<'_, P> {
             self.walk.flows.outbox.events.pop_front();
             match event {
                 Event::Label(awaited) => self.emit_label(awaited),
-                Event::Active(report) => self.report(report),
+                Event::Active => {
+                    if let Some(report) = self.walk.flows.outbox.reports.pop_front() {
+                        self.report(report);
+                    }
+                }
                 Event::Ended { occupant, reason, at_us, .. } => {
-                    self.count_end(occupant, reason, at_us);
-                    self.finalize(occupant, reason);
+                    let counts = self.count_end(occupant, reason, at_us);
+                    self.finalize(occupant, reason, &counts);
                 }
             }
         }
@@ -80,7 +86,7 @@ impl<P: Part> Settling<'_, P> {
         let changes = std::mem::take(&mut self.walk.flows.outbox.changes);
         if let Some(out) = &mut self.out {
             for changed in &changes {
-                out(Record::Behaviour(BehaviourRecord {
+                out(&mut Record::Behaviour(BehaviourRecord {
                     flow: self.walk.flows.name(changed.flow.index),
                     time_us: changed.at_us,
                     behaviour: changed.behaviour,
@@ -137,11 +143,17 @@ impl<P: Part> Settling<'_, P> {
         }
         match event {
             Event::Label(awaited) => !self.walk.flows.entries.is_pending(awaited),
-            Event::Active(report) => self.walk.labels.tasks.depth_ids().all(|depth| {
-                // A series completed after the report's moment does not belong to it.
-                !self.walk.labels.tasks.is_due(depth, &report.series_seen)
-                    || !self.walk.flows.entries.is_pending(Awaited { flow: report.flow, depth })
-            }),
+            Event::Active => {
+                let Walk { flows, labels, .. } = &*self.walk;
+                let report = flows.outbox.reports.front();
+                report.is_none_or(|&Report { flow, ref series_seen, .. }| {
+                    labels.tasks.depth_ids().all(|depth| {
+                        // A series completed after the report's moment does not belong to it.
+                        !labels.tasks.is_due(depth, series_seen)
+                            || !flows.entries.is_pending(Awaited { flow, depth })
+                    })
+                })
+            }
             Event::Ended { occupant, position, .. } => {
                 let flow = self.walk.flows.entries.flow_ref(occupant.index);
                 position <= written
@@ -215,7 +227,7 @@ impl<P: Part> Settling<'_, P> {
             _ => self.walk.note_label_of_other(task, flow.index),
         }
         if let Some(out) = &mut self.out {
-            out(Record::Label(LabelRecord {
+            out(&mut Record::Label(LabelRecord {
                 flow: self.walk.flows.name(flow.index),
                 task,
                 time_us,
@@ -260,83 +272,100 @@ impl<P: Part> Settling<'_, P> {
         flows.confirm(flow.index, decisions[0], report.in_effect, labelled);
         flows.counters.flows_ended[EndReason::Active as usize] += 1;
         let measured = flows.outbox.measured.pop_front();
-        if self.out.is_some() {
-            let mut record = FlowRecord {
-                last_us: report.last_us,
-                counts: report.counts,
-                behaviour: report.behaviour,
-                headers: report.headers,
-                decisions,
-                measured,
-                ..self.flow_record(flow.index, EndReason::Active)
-            };
+        if let Some(record) = self.write_record(flow.index, EndReason::Active, &report.counts) {
+            record.last_us = report.last_us;
+            record.is_half_open = false;
+            record.behaviour = report.behaviour;
+            record.headers = report.headers;
+            record.decisions = decisions;
+            record.measured = measured;
             if let Some(series) = &mut record.series {
                 series.truncate(usize::from(report.series_seen[0]));
             }
-            self.say(Record::Flow(record));
+            self.say_flow();
         }
     }
 
-    fn say(&mut self, record: Record) {
+    fn say_flow(&mut self) {
         if let Some(out) = &mut self.out {
-            out(record);
+            out(self.record);
         }
     }
 
-    /// Makes a record of the flow from its entry, without a label.
-    fn flow_record(&self, index: u32, reason: EndReason) -> FlowRecord {
-        let flow = self.walk.flows.name(index);
-        let has_series = self.walk.series.share.has(flow.flow_id);
-        FlowRecord {
-            flow,
-            last_us: self.walk.flows.entries.hot(index).last_us,
-            midstream: self.walk.series.store.is_midstream(index),
-            counts: self.walk.flows.entries.counts(index),
-            reason,
-            is_half_open: false,
-            decisions: Decisions::default(),
-            series: has_series.then(|| self.series_record(index)),
-            rule: self.walk.rules.rule_of(index),
-            behaviour: self.last_behaviour(index),
-            headers: self.walk.headers_seen(index),
-            measured: self.told(index),
-        }
-    }
-
-    /// What was measured of a flow up to now.
-    fn told(&self, index: u32) -> Option<Told> {
-        let entries = &self.walk.flows.entries;
-        let measured = self.walk.measured.as_ref();
-        measured.map(|it| it.told(entries, index, &entries.counts(index)))
-    }
-
-    fn series_record(&self, index: u32) -> Box<SeriesRecord> {
-        let mut series = cring::Series::default();
-        let protocol = self.walk.flows.entries.hot(index).key().protocol();
-        self.walk.series.store.read_all(index, protocol, &mut series);
-        let numbers = |feature| {
-            let words = series.channel(feature);
-            series.features().contains(feature).then(|| words.to_vec())
+    /// Writes the record of a flow from its entry, but for `is_half_open` and labels; `None` if
+    /// nobody wants it.
+    #[inline]
+    fn write_record(
+        &mut self,
+        index: u32,
+        why: EndReason,
+        counted: &Counts,
+    ) -> Option<&mut FlowRecord> {
+        let (Some(_), Record::Flow(record)) = (&self.out, &mut *self.record) else {
+            return None;
         };
-        let has_times = series.features().contains(Feature::InterArrival);
-        Box::new(SeriesRecord {
-            unit: self.walk.series.store.first_unit(),
-            lengths: series.signed_lengths().collect(),
-            offsets_us: self.walk.series.store.offsets_us(index).to_vec(),
-            payloads: numbers(Feature::PayloadLength),
-            inter_arrivals_us: has_times.then(|| series.inter_arrivals_us().collect()),
-            tcp_flags: numbers(Feature::TcpFlags),
-            local: self.walk.flows.servers.as_ref().map(|servers| *servers.known(index)),
-        })
+        let (walk, entries) = (&*self.walk, &self.walk.flows.entries);
+        // A field that is not named here would be an earlier flow's.
+        let FlowRecord {
+            flow,
+            last_us,
+            midstream,
+            counts,
+            reason,
+            is_half_open: _,
+            decisions: _,
+            series,
+            rule,
+            behaviour,
+            headers,
+            measured,
+        } = record;
+        walk.flows.write_name(index, flow);
+        *last_us = entries.hot(index).last_us;
+        *midstream = walk.series.store.is_midstream(index);
+        *counts = *counted;
+        *reason = why;
+        *series = walk.series.share.has(flow.flow_id).then(|| walk.series_record(index));
+        *rule = walk.rules.rule_of(index);
+        *behaviour = walk.last_behaviour(index);
+        *headers = walk.headers_seen(index);
+        match &walk.measured {
+            Some(it) => *measured = Some(it.told(entries, index, counted)),
+            None => *measured = None,
+        }
+        Some(record)
     }
 
     /// Prefetches what parts keep of the flows whose ends are among these events.
     fn prefetch_ended(&self, events: std::ops::Range<usize>) {
         for number in events {
             if let Some(Event::Ended { occupant, .. }) = self.walk.flows.outbox.events.get(number) {
+                self.walk.flows.entries.prefetch_all(occupant.index);
                 self.walk.flows.entries.prefetch_words(occupant.index);
                 each_part!(self.walk, prefetch(occupant.index));
             }
         }
+    }
+}
+
+impl<P: Part> Walk<P> {
+    fn series_record(&self, index: u32) -> Box<SeriesRecord> {
+        let mut series = cring::Series::default();
+        let protocol = self.flows.entries.hot(index).key().protocol();
+        self.series.store.read_all(index, protocol, &mut series);
+        let numbers = |feature| {
+            let words = series.channel(feature);
+            series.features().contains(feature).then(|| words.to_vec())
+        };
+        let has_times = series.features().contains(Feature::InterArrival);
+        Box::new(SeriesRecord {
+            unit: self.series.store.first_unit(),
+            lengths: series.signed_lengths().collect(),
+            offsets_us: self.series.store.offsets_us(index).to_vec(),
+            payloads: numbers(Feature::PayloadLength),
+            inter_arrivals_us: has_times.then(|| series.inter_arrivals_us().collect()),
+            tcp_flags: numbers(Feature::TcpFlags),
+            local: self.flows.servers.as_ref().map(|servers| *servers.known(index)),
+        })
     }
 }

@@ -76,17 +76,20 @@ impl Staging {
         seen: &HeadersPart,
         prefetch_more: impl Fn(u32),
     ) {
+        let mut begun = 0;
         for staged in &mut self.staged {
-            if let Ok(headers) = &staged.headers
-                && let Some((slot, index)) = flows.table.guess(staged.hash)
-            {
-                staged.guess = Some(slot);
-                flows.entries.prefetch(index);
-                if headers.tcp_flags != 0 {
-                    seen.prefetch(index);
-                }
-                prefetch_more(index);
+            let Ok(headers) = &staged.headers else { continue };
+            let Some((slot, index)) = flows.table.guess(staged.hash) else {
+                begun += 1;
+                flows.prefetch_new(staged.hash, begun);
+                continue;
+            };
+            staged.guess = Some(slot);
+            flows.entries.prefetch(index);
+            if headers.tcp_flags != 0 {
+                seen.prefetch(index);
             }
+            prefetch_more(index);
         }
     }
 }

@@ -167,7 +167,7 @@ impl<P: Part> Bench<P> {
 
     fn settle(&mut self) {
         let records = &mut self.records;
-        self.manager.settle(u64::MAX, 0, &mut |record| records.push(record));
+        self.manager.settle(u64::MAX, 0, &mut |record| records.push(record.clone()));
     }
 
     fn finish(&mut self) -> Vec<FlowRecord> {
@@ -267,7 +267,7 @@ fn records_wait_for_labels_in_order_and_for_the_writer() {
 
     bench.manager.drain();
     let records = &mut bench.records;
-    bench.manager.settle(5, 0, &mut |record| records.push(record));
+    bench.manager.settle(5, 0, &mut |record| records.push(record.clone()));
     assert_eq!(bench.flows().len(), 1, "packet 6 is not written yet");
     bench.settle();
     assert_eq!(bench.flows().len(), 3);

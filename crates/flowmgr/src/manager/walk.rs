@@ -324,7 +324,7 @@ impl<P: Part> Walk<P> {
         let time_us = packet.time_us;
         if !is_collected
             && !waits
-            && self.collect(index, direction, staged, time_us, now_ns, self.given(packet.at))
+            && self.collect(index, direction, staged, time_us, now_ns, Some(packet.at))
         {
             self.label_own::<RULES>(at, index, packet, (headers, staged), &mut fate, data);
         }
@@ -443,7 +443,7 @@ impl<P: Part> Walk<P> {
     }
 
     /// What headers have said of a flow so far.
-    #[inline(never)]
+    #[inline]
     pub fn headers_seen(&self, index: u32) -> HeadersSeen {
         let action = match self.flows.effect {
             // No packet behind the label is walked; with rules their answer has noted the action.

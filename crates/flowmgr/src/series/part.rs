@@ -36,6 +36,7 @@ pub(crate) struct SeriesPart {
 }
 
 impl Part for SeriesPart {
+    #[inline]
     fn begin(&mut self, index: u32, first: &First<'_>) {
         self.store.begin(index, first.midstream);
     }

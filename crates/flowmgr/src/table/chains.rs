@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::memory::Array;
+use crate::prefetch::prefetch;
 
 /// A bit per bucket, and above them a bit per word of 64 that may have one set. So a search
 /// through 2^18 buckets reads some 64 words at most.
@@ -27,8 +28,19 @@ impl Chains {
     }
 
     #[inline]
+    pub fn prefetch(&self, head: u32) {
+        prefetch(&self.words, head as usize / 64);
+    }
+
+    #[inline]
     pub fn remove(&mut self, head: u32) {
         self.words[head as usize / 64] &= !(1 << (head % 64));
+    }
+
+    /// The same without a branch.
+    #[inline]
+    pub fn remove_if(&mut self, head: u32, is_out: bool) {
+        self.words[head as usize / 64] &= !(u64::from(is_out) << (head % 64));
     }
 
     pub fn clear(&mut self) {

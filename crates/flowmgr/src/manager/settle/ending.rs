@@ -2,9 +2,10 @@
 
 use cring::{Answers, FlowRef, Label};
 
-use super::{Decisions, Settling};
+use super::Settling;
 use crate::behaviour::Behaviour;
 use crate::counters::count_class;
+use crate::entry::Counts;
 use crate::ids::Awaited;
 use crate::ids::TaskId;
 use crate::manager::walk::{Walk, each_part};
@@ -13,8 +14,14 @@ use crate::record::{DecidedBy, Decision, EndReason, Record};
 use crate::table::Occupant;
 
 impl<P: Part> Settling<'_, P> {
-    /// Counts what is known of a flow only once it has ended.
-    pub(super) fn count_end(&mut self, occupant: Occupant, reason: EndReason, at_us: i64) {
+    /// Counts what is known of a flow only once it has ended; returns its counts.
+    #[inline]
+    pub(super) fn count_end(
+        &mut self,
+        occupant: Occupant,
+        reason: EndReason,
+        at_us: i64,
+    ) -> Counts {
         let index = occupant.index;
         // ICMP gives no series.
         let may_give = !self.walk.flows.entries.hot(index).key().is_icmp();
@@ -35,38 +42,51 @@ impl<P: Part> Settling<'_, P> {
             behaviours.end_flow(&mut self.walk.flows, index);
             self.walk.ask_for_changes(false);
         }
-        self.walk.end_for_service(index, reason, at_us);
+        if self.walk.services.is_some() {
+            self.walk.end_for_service(index, reason, at_us);
+        }
         each_part!(self.walk, end(index, &counts));
+        counts
     }
 
     /// Writes the last record of a flow and frees its entry.
-    pub(super) fn finalize(&mut self, occupant: Occupant, reason: EndReason) {
+    #[inline]
+    pub(super) fn finalize(&mut self, occupant: Occupant, reason: EndReason, counts: &Counts) {
         let index = occupant.index;
         let flow = self.walk.flows.entries.flow_ref(index);
-        let mut decisions = Decisions::default();
-        let tasks = self.walk.labels.tasks.ids();
-        for (task, decision) in tasks.zip(&mut decisions) {
-            *decision = self.finalize_label(task, flow);
-        }
-        decisions[0] = decisions[0].or_else(|| self.name_at_end(index));
-        let (labels, flows) = (&self.walk.labels, &mut self.walk.flows);
         let is_cut = matches!(reason, EndReason::Drain | EndReason::Evicted);
-        for (task, decision) in labels.tasks.ids().zip(&mut decisions) {
-            if let Some(decision) = decision {
-                decision.truth = labels.judge(flows, task, index, decision, is_cut);
+        for task in self.walk.labels.tasks.ids() {
+            let decision = match self.was_asked(task, flow) {
+                true => self.finalize_label(task, flow),
+                false => None,
+            };
+            let decision = match decision {
+                None if task == TaskId::FIRST => self.name_at_end(index),
+                _ => decision,
+            };
+            if let Record::Flow(record) = &mut *self.record {
+                record.decisions[task.index()] = None;
+                if let Some(decision) = decision {
+                    let (labels, flows) = (&self.walk.labels, &mut self.walk.flows);
+                    let truth = labels.judge(flows, task, index, &decision, is_cut);
+                    record.decisions[task.index()] = Some(Decision { truth, ..decision });
+                }
             }
         }
+        let of_first = match &*self.record {
+            Record::Flow(record) => record.decisions[0],
+            _ => None,
+        };
+        let (labels, flows) = (&self.walk.labels, &mut self.walk.flows);
         let promised = labels.in_effect(flows, index);
         let labelled = match labels.kept.has_deeper() {
             true => labels.tagged_of(flow, &labels.in_effect_by_depth(flows, index)),
             false => promised,
         };
-        flows.confirm(index, decisions[0], promised, labelled);
-        if self.out.is_some() {
-            let mut record = self.flow_record(index, reason);
-            record.decisions = decisions;
+        flows.confirm(index, of_first, promised, labelled);
+        if let Some(record) = self.write_record(index, reason, counts) {
             record.is_half_open = occupant.is_half_open;
-            self.say(Record::Flow(record));
+            self.say_flow();
             self.say_samples(index, is_cut);
         }
         self.walk.flows.entries.retire(index);
@@ -81,23 +101,28 @@ impl<P: Part> Settling<'_, P> {
         for depth in self.walk.labels.tasks.depth_ids() {
             let Walk { flows, series, labels, .. } = &*self.walk;
             let sample = labels.sample(flows, &series.store, (depth, index), is_cut);
-            if let Some(sample) = sample {
-                self.say(Record::Sample(sample));
+            if let (Some(sample), Some(out)) = (sample, &mut self.out) {
+                out(&mut Record::Sample(sample));
             }
         }
+    }
+
+    /// Whether a task was asked about a flow, or has named it. Most flows are short.
+    #[inline]
+    fn was_asked(&self, task: TaskId, flow: FlowRef) -> bool {
+        let depth = self.walk.labels.tasks.task(task).first;
+        let label = self.walk.flows.entries.label_of(Awaited { flow, depth });
+        !matches!(label, None | Some(Label::None))
     }
 
     /// The final label of an ended flow for a task: by a sure answer, or by the last depth's. A
     /// flow that ended earlier, without a sure answer, is named by its port, or else by its best
     /// answer. A label that the port gave with the first packet stands unless an answer contradicts
     /// it.
+    #[inline(never)]
     fn finalize_label(&mut self, task: TaskId, flow: FlowRef) -> Option<Decision> {
         let (first, depths) = self.walk.labels.tasks.span(task);
         let asked = Awaited { flow, depth: first };
-        // Most flows are short and have never asked.
-        if matches!(self.walk.flows.entries.label_of(asked), None | Some(Label::None)) {
-            return None;
-        }
         for depth in self.walk.labels.tasks.task(task).all_depths() {
             // The word tells the analytics side that its label is too late; otherwise the label
             // might come after the record was made, and count as given.
@@ -149,10 +174,12 @@ impl<P: Part> Settling<'_, P> {
         let (labels, flows) = (&mut self.walk.labels, &mut self.walk.flows);
         labels.name_at_end(flows, &subject)
     }
+}
 
+impl<P: Part> Walk<P> {
     /// The behaviour of a flow that has ended: what it was before it fell silent.
     pub(super) fn last_behaviour(&self, index: u32) -> Behaviour {
-        let behaviours = self.walk.behaviours.as_ref();
+        let behaviours = self.behaviours.as_ref();
         behaviours.map_or_else(Default::default, |it| it.active(index))
     }
 }

@@ -65,7 +65,7 @@ fn the_time_of_a_label_is_not_before_the_label() {
     bench.answer(CLASS_0);
     let records = &mut bench.records;
     let took_ns = 7_000_000;
-    bench.manager.settle(u64::MAX, took_ns, &mut |record| records.push(record));
+    bench.manager.settle(u64::MAX, took_ns, &mut |record| records.push(record.clone()));
     let Some(Record::Label(label)) = bench.records.first() else {
         panic!("no label");
     };

@@ -91,7 +91,7 @@ impl World {
         let word = labels.word(depth, 0);
         word.decide(word.read().0, label).expect("it is awaited");
         let records = &mut self.records;
-        self.manager.settle(u64::MAX, 0, &mut |record| records.push(record));
+        self.manager.settle(u64::MAX, 0, &mut |record| records.push(record.clone()));
     }
 
     /// The labels recorded so far: task, class, and the depth that decided.
@@ -108,7 +108,7 @@ impl World {
     fn end(&mut self) -> FlowRecord {
         self.manager.drain();
         let records = &mut self.records;
-        self.manager.settle(u64::MAX, 0, &mut |record| records.push(record));
+        self.manager.settle(u64::MAX, 0, &mut |record| records.push(record.clone()));
         assert!(self.manager.is_settled());
         match self.records.last() {
             Some(Record::Flow(flow)) => flow.clone(),

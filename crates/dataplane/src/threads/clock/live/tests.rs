@@ -166,7 +166,7 @@ fn idle_flows_end_after_the_clock_was_set_a_day_ahead_and_back() {
         assert_eq!(fates[0].verdict, Verdict::Unlabelled, "second {second}");
         manager.pass(now_us - 100_000);
         let ahead_us = clock.ahead_us();
-        manager.settle(u64::MAX, 0, &mut |mut record| {
+        manager.settle(u64::MAX, 0, &mut |record| {
             record.shift(ahead_us);
             if let Record::Flow(flow) = record {
                 assert_eq!(flow.reason, EndReason::Idle);
