@@ -12,7 +12,7 @@
 //! take changes only with the seconds, so one round per second is enough; after that it reports
 //! none. So asking costs little in a table full of flows in use.
 
-use super::{Occupant, Place, Table};
+use super::{Bucket, CHAIN_SLOTS, Occupant, Place, SLOTS, Table};
 
 /// Chains that a hand looks at for one flow, at most.
 const CHAINS_PER_CALL: usize = 32;
@@ -31,6 +31,23 @@ pub(super) struct Hands {
 impl Hands {
     pub fn new(buckets: u32) -> Hands {
         Hands { half_open: 0, settled: 0, second: 0, left: buckets, turn: 0 }
+    }
+}
+
+impl Bucket {
+    /// The half-open flow that is silent for longest, as a number that grows with its silence; of
+    /// equals, the one whose slot, counted from `first`, is last modulo [`CHAIN_SLOTS`]: that is
+    /// what the lowest bits are. 0 if there is none.
+    // Without a branch on the stamps, since nobody can predict it.
+    #[inline]
+    fn oldest_half_open(&self, now: u16, first: u32) -> u32 {
+        let half_open = self.half_open & self.occupied;
+        (0..SLOTS).fold(0, |oldest, slot| {
+            let silent_s = u32::from(now.wrapping_sub(self.stamps[slot])) + 1;
+            let order = (first + slot as u32) % CHAIN_SLOTS as u32;
+            let counts = u32::from(half_open >> slot & 1).wrapping_neg();
+            oldest.max((silent_s * CHAIN_SLOTS as u32 + order) & counts)
+        })
     }
 }
 
@@ -148,26 +165,24 @@ impl Table {
     ) -> Option<Place> {
         let head = hash as u32 & self.mask;
         self.hands.turn = self.hands.turn.wrapping_add(1);
-        let turn = self.hands.turn;
-        let mut best: Option<(u16, u32, Place)> = None;
-        let mut next = self.first_in(head);
-        let mut number = 0;
-        while let Some(place) = next {
-            let occupant = self.occupant(place);
-            if occupant.is_half_open {
-                let silent_s = now.wrapping_sub(occupant.stamp);
-                let order = (turn.wrapping_mul(0x9e37_79b1) >> 16).wrapping_add(number) % 32;
-                if best.is_none_or(|(silent, last, _)| (silent, last) < (silent_s, order)) {
-                    best = Some((silent_s, order, place));
-                }
+        let turn = self.hands.turn.wrapping_mul(0x9e37_79b1) >> 16;
+        let (mut oldest, mut before, mut at) = (0, 0, head);
+        loop {
+            let bucket = &self.buckets[at as usize];
+            oldest = oldest.max(bucket.oldest_half_open(now, turn + before));
+            before += SLOTS as u32;
+            if bucket.next == 0 {
+                break;
             }
-            number += 1;
-            next = self.next_after(place);
+            at = bucket.next;
         }
-        match best {
-            Some((.., place)) => Some(place),
-            None => self.find_in_chain(head, may_go),
+        if oldest == 0 {
+            return self.find_in_chain(head, may_go);
         }
+        let number = oldest.wrapping_sub(turn) % CHAIN_SLOTS as u32;
+        let (buckets, slot) = (number / SLOTS as u32, (number % SLOTS as u32) as u8);
+        let bucket = (0..buckets).fold(head, |at, _| self.buckets[at as usize].next);
+        Some(Place { head, bucket, slot })
     }
 
     fn find_in_chain(&self, head: u32, wanted: impl Fn(Occupant) -> bool) -> Option<Place> {
