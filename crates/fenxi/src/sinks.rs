@@ -161,6 +161,11 @@ impl Sinks {
         self.0.iter().filter_map(|(_, control)| control.as_deref())
     }
 
+    /// Whether nothing is written.
+    pub fn is_empty(&self) -> bool {
+        self.running().next().is_none()
+    }
+
     pub fn worker_halves(&self) -> Vec<Box<dyn Sink>> {
         self.running().filter_map(|sink| sink.worker_half()).collect()
     }

@@ -27,7 +27,7 @@ use crate::ids::Awaited;
 use crate::ids::DepthId;
 use crate::key::Key;
 use crate::memory::{Array, Pages, Zeroed};
-use crate::prefetch::prefetch;
+use crate::prefetch::{prefetch, prefetch_all};
 use hot::PACKETS_CARRIED;
 pub(crate) use hot::{
     Carry, Hot, STATE_COLLECTED, STATE_EMITTED, STATE_FIN_FORWARD, STATE_IN_EFFECT, STATE_NEVER,
@@ -160,6 +160,12 @@ impl Entries {
         })
     }
 
+    /// As without behaviours; before the first flow.
+    pub fn forgo_behaviours(&mut self) -> io::Result<()> {
+        (self.bulk_bytes, self.ahead) = (None, Array::new(0)?);
+        Ok(())
+    }
+
     /// The pages under the hot lines.
     pub fn pages(&self) -> Pages {
         self.shared.entries.pages()
@@ -195,9 +201,7 @@ impl Entries {
     /// Asks for the label words beyond the first.
     #[inline]
     pub fn prefetch_words(&self, index: u32) {
-        if self.shared.other_depths != 0 {
-            prefetch(&self.shared.others, index as usize * self.shared.other_depths);
-        }
+        prefetch_all(&self.shared.others, index, self.shared.other_depths);
     }
 
     /// The label word of the first depth.

@@ -265,6 +265,17 @@ impl Lifetimes {
         now.wrapping_sub(stamp) > self.shortest_s
     }
 
+    /// The shortest silence, in seconds, beyond which a flow that is open, and one that is closed,
+    /// can be over.
+    pub fn least_s(self) -> (u16, u16) {
+        // 0 is never, which no silence exceeds.
+        let least = |timeouts_s: [u16; 2]| {
+            let timeouts_s = timeouts_s.into_iter().filter(|&it| it != 0);
+            timeouts_s.min().unwrap_or(u16::MAX)
+        };
+        (least([self.idle_s, self.half_open_s]), least([self.shortest_s; 2]))
+    }
+
     fn silence(self, occupant: Occupant, now: u16) -> u16 {
         now.wrapping_sub(occupant.stamp)
     }

@@ -275,7 +275,9 @@ impl Flows {
             // Time jumped so far that stamps say nothing: every flow that can be over is.
             Step::Jump => {
                 self.table.make_all_due(self.clock.second());
-                self.end_in_buckets(0..self.table.buckets(), Flows::is_over_after_jump);
+                self.each_in_use(0..self.table.buckets(), |flows, head| {
+                    flows.end_in_bucket(head, Flows::is_over_after_jump);
+                });
             }
             Step::Rebased => self.counters.clock_rebased += 1,
         }
@@ -286,20 +288,17 @@ impl Flows {
         // The next ones, which the sweep comes to soon.
         let ahead = heads.end..(heads.end + heads.len() as u32).min(self.table.buckets());
         self.table.prefetch_in_use(ahead);
-        let (mut heads, lifetimes, now) = (heads, self.lifetimes, self.clock.second());
-        while let Some(head) = self.table.in_use_from(heads.start, heads.end) {
-            heads.start = head + 1;
-            match self.table.silent_in(head, |stamp| lifetimes.may_be_over(stamp, now)) {
-                Some(silent) => self.end_in_bucket(head, silent),
-                None => self.end_in_buckets(head..head + 1, Flows::is_over),
-            }
-        }
+        let (least_s, now_s) = (self.lifetimes.least_s(), self.clock.second());
+        self.each_in_use(heads, |flows, head| match flows.table.silent_in(head, now_s, least_s) {
+            Some(silent) => flows.end_silent(head, silent),
+            None => flows.end_in_bucket(head, Flows::is_over),
+        });
     }
 
     /// The same for a hashed bucket without a chain, of whose slots these flows may be over. In the
-    /// order of [`Flows::end_in_buckets`].
+    /// order of [`Flows::end_in_bucket`].
     #[inline]
-    fn end_in_bucket(&mut self, head: u32, mut silent: u8) {
+    fn end_silent(&mut self, head: u32, mut silent: u8) {
         while silent != 0 {
             let slot = silent.trailing_zeros();
             let (place, last) = self.table.in_head(head, slot as u8);
@@ -313,22 +312,28 @@ impl Flows {
         }
     }
 
-    fn end_in_buckets(
-        &mut self,
-        mut heads: Range<u32>,
-        is_over: impl Fn(&Flows, Occupant) -> bool,
-    ) {
-        while let Some(head) = self.table.in_use_from(heads.start, heads.end) {
-            let mut next = self.table.first_in(head);
-            while let Some(place) = next {
-                next = if is_over(self, self.table.occupant(place)) {
-                    self.end(place, EndReason::Idle);
-                    self.table.at_or_after(place)
-                } else {
-                    self.table.next_after(place)
-                };
+    /// Calls `visit` for each of these buckets that is not empty; it may end the bucket's flows.
+    #[inline]
+    fn each_in_use(&mut self, heads: Range<u32>, visit: impl Fn(&mut Flows, u32)) {
+        for word in Table::words_of(&heads) {
+            let mut bits = self.table.in_use_in(word, &heads);
+            while bits != 0 {
+                visit(self, word * 64 + bits.trailing_zeros());
+                bits &= bits - 1;
             }
-            heads.start = head + 1;
+        }
+    }
+
+    #[inline(never)]
+    fn end_in_bucket(&mut self, head: u32, is_over: impl Fn(&Flows, Occupant) -> bool) {
+        let mut next = self.table.first_in(head);
+        while let Some(place) = next {
+            next = if is_over(self, self.table.occupant(place)) {
+                self.end(place, EndReason::Idle);
+                self.table.at_or_after(place)
+            } else {
+                self.table.next_after(place)
+            };
         }
     }
 

@@ -249,6 +249,15 @@ impl<P: Part> Manager<P> {
             && walk.series.has_room(packets, &walk.labels.tasks)
     }
 
+    /// Flows have no behaviour, whatever the configuration says: nobody will ask for it. Before the
+    /// first burst.
+    pub fn forgo_behaviours(&mut self) {
+        debug_assert_eq!(self.walk.flows.position, 0, "counters of flows run ahead");
+        if self.walk.flows.entries.forgo_behaviours().is_ok() {
+            self.walk.behaviours = None;
+        }
+    }
+
     /// Sets the port of the next bursts. A flow belongs to the port where its first packet was
     /// seen; its packets from other ports get [`Verdict::SeenElsewhere`] and are not counted. For
     /// several interfaces of one router, where a packet comes in by one and leaves by another. 0,

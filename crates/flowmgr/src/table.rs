@@ -217,6 +217,12 @@ impl Table {
         (matches != 0).then(|| (slot as u8, bucket.indices[slot]))
     }
 
+    /// The entry of a guess, as long as no flow has begun or ended since.
+    #[inline]
+    pub fn guessed(&self, hash: u64, slot: u8) -> u32 {
+        self.buckets[(hash as u32 & self.mask) as usize].indices[usize::from(slot & 7)]
+    }
+
     /// The slot with this hash whose flow `is_it` recognises by its index. Looks first
     /// at the slot that [`Table::guess`] named; the bucket may have changed since.
     #[inline(always)] // the walk is there twice, with rules and without
@@ -584,15 +590,17 @@ impl Table {
         self.due_s.fill(now_s);
     }
 
-    /// The slots of a hashed bucket whose last access `is_silent`, as bits; `None` where others are
-    /// chained to it.
+    /// The slots of a hashed bucket whose flow was silent for more than `open_s` seconds, or
+    /// `closed_s` if it is closed, as bits; `None` where others are chained to it.
     #[inline]
-    pub fn silent_in(&self, head: u32, is_silent: impl Fn(u16) -> bool) -> Option<u8> {
+    pub fn silent_in(&self, head: u32, now_s: u16, (open_s, closed_s): (u16, u16)) -> Option<u8> {
         let bucket = &self.buckets[head as usize];
-        let bits =
-            bucket.stamps.iter().zip(0..).map(|(&stamp, slot)| u8::from(is_silent(stamp)) << slot);
-        let bits = bits.fold(0, |all, bit| all | bit);
-        (bucket.next == 0).then_some(bits & bucket.occupied)
+        let beyond = |most_s: u16| {
+            let silent = bucket.stamps.iter().map(|&stamp| now_s.wrapping_sub(stamp) > most_s);
+            silent.zip(0..).fold(0, |all, (is_silent, slot)| all | u8::from(is_silent) << slot)
+        };
+        let silent = beyond(open_s) & !bucket.closed | beyond(closed_s) & bucket.closed;
+        (bucket.next == 0).then_some(silent & bucket.occupied)
     }
 
     /// The place of a slot of hashed bucket `head`, and the last slot in use there.
@@ -601,11 +609,28 @@ impl Table {
         (Place { head, bucket: head, slot }, self.buckets[head as usize].last())
     }
 
+    /// The words of [`Table::in_use`] in which these hashed buckets have bits.
+    pub fn words_of(heads: &Range<u32>) -> Range<u32> {
+        heads.start / 64..heads.end.div_ceil(64)
+    }
+
+    /// Which of these hashed buckets are not empty, as bits of one of the words.
+    #[inline]
+    pub fn in_use_in(&self, word: u32, heads: &Range<u32>) -> u64 {
+        let first = word * 64;
+        let before = heads.start.saturating_sub(first).min(63);
+        let behind = (first + 64).saturating_sub(heads.end).min(63);
+        self.in_use[word as usize] & (u64::MAX << before) & (u64::MAX >> behind)
+    }
+
     /// Prefetches these hashed buckets, but for empty ones.
-    pub fn prefetch_in_use(&self, mut heads: Range<u32>) {
-        while let Some(head) = self.in_use_from(heads.start, heads.end) {
-            prefetch(&self.buckets, head as usize);
-            heads.start = head + 1;
+    pub fn prefetch_in_use(&self, heads: Range<u32>) {
+        for word in Table::words_of(&heads) {
+            let mut bits = self.in_use_in(word, &heads);
+            while bits != 0 {
+                prefetch(&self.buckets, (word * 64 + bits.trailing_zeros()) as usize);
+                bits &= bits - 1;
+            }
         }
     }
 

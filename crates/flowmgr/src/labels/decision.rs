@@ -217,16 +217,22 @@ impl Labels {
         flows.since(index, cold.packets_before, cold.bytes_before)
     }
 
-    /// The same for each depth, if its answer should decide.
-    pub fn in_effect_by_depth(&self, flows: &Flows, index: u32) -> InEffectByDepth {
-        let mut by_depth = InEffectByDepth::default();
-        by_depth[0] = self.in_effect(flows, index);
-        for (in_effect, depth) in by_depth[1..].iter_mut().zip(self.kept.deeper(index)) {
-            if depth.packets_before != NOT_IN_EFFECT {
-                *in_effect = flows.since(index, depth.packets_before, depth.bytes_before);
+    /// The same for a depth of the first task, if its answer should decide.
+    fn in_effect_of(&self, flows: &Flows, index: u32, rank: u8) -> InEffect {
+        let Some(at) = usize::from(rank).checked_sub(1) else {
+            return self.in_effect(flows, index);
+        };
+        match self.kept.deeper(index).get(at) {
+            Some(depth) if depth.packets_before != NOT_IN_EFFECT => {
+                flows.since(index, depth.packets_before, depth.bytes_before)
             }
+            _ => InEffect::default(),
         }
-        by_depth
+    }
+
+    /// The same for each depth.
+    fn in_effect_by_depth(&self, flows: &Flows, index: u32) -> InEffectByDepth {
+        std::array::from_fn(|rank| self.in_effect_of(flows, index, rank as u8))
     }
 
     /// At a flow's active timeout: keeps what its record needs later, where there are several
@@ -240,6 +246,12 @@ impl Labels {
 
     /// The packets promised as labelled, from the deciding depth on; none where no depth has
     /// decided.
+    pub fn tagged(&self, flows: &Flows, index: u32) -> InEffect {
+        let decided = self.kept.decided(DepthId::FIRST, index);
+        decided.map_or_else(InEffect::default, |rank| self.in_effect_of(flows, index, rank))
+    }
+
+    /// The same of what [`Labels::note_in_effect`] kept.
     pub fn tagged_of(&self, flow: FlowRef, by_depth: &InEffectByDepth) -> InEffect {
         let decided = self.kept.decided(DepthId::FIRST, flow.index);
         decided.map_or_else(InEffect::default, |depth| by_depth[usize::from(depth)])

@@ -11,7 +11,7 @@ use crate::config::Effect;
 use crate::entry::{Entries, LABEL_NOT_EMITTED};
 use crate::ids::DepthId;
 use crate::memory::{Array, Zeroed};
-use crate::prefetch::prefetch;
+use crate::prefetch::prefetch_all;
 
 /// What a flow keeps for one depth beyond the first of all, apart from the label word.
 #[derive(Clone, Copy, Debug, Default)]
@@ -101,12 +101,8 @@ impl Kept {
     /// Asks for what is kept of a flow.
     #[inline]
     pub fn prefetch(&self, index: u32) {
-        if self.counts[0] != 0 {
-            prefetch(&self.others, index as usize * self.counts[0]);
-        }
-        if self.counts[1] != 0 {
-            prefetch(&self.deeper, index as usize * self.counts[1]);
-        }
+        prefetch_all(&self.others, index, self.counts[0]);
+        prefetch_all(&self.deeper, index, self.counts[1]);
     }
 
     #[inline]

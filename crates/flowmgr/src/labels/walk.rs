@@ -203,18 +203,20 @@ impl Labels {
         if deeper.last().is_some_and(is_in_effect) {
             return 1 + deeper.len() as u8;
         }
-        let (packets_before, bytes_before) = flows.entries.before(index, own);
         let mut depths = 1;
         for depth in self.tasks.task(TaskId::FIRST).all_depths().skip(1) {
             let at = depth.index() - 1;
             if !is_in_effect(&self.kept.deeper(index)[at]) {
-                let was_asked = flows.entries.word(depth, index).read().1 != Label::None;
-                let emitted_us = self.kept.emitted_at(&flows.entries, depth, index);
-                if !was_asked || !counts_at(time_us, emitted_us, delay_us) {
+                if flows.entries.word(depth, index).read().1 == Label::None {
                     break;
                 }
+                let emitted_us = self.kept.emitted_at(&flows.entries, depth, index);
+                if !counts_at(time_us, emitted_us, delay_us) {
+                    break;
+                }
+                let before = flows.entries.before(index, own);
                 let deeper = &mut self.kept.deeper_mut(index)[at];
-                (deeper.packets_before, deeper.bytes_before) = (packets_before, bytes_before);
+                (deeper.packets_before, deeper.bytes_before) = before;
             }
             depths += 1;
         }

@@ -36,7 +36,7 @@ impl<P: Part> Walk<P> {
         let Ok(headers) = &staged.headers else {
             return false;
         };
-        let arrival = Arrival { index, hash: staged.hash, time_us, now_ns, given: None };
+        let arrival = || Arrival { index, hash: staged.hash, time_us, now_ns, given: None };
         // The flow began before the first packet seen. With more tasks another series may still be
         // incomplete.
         let hot = self.flows.entries.hot(index);
@@ -48,7 +48,11 @@ impl<P: Part> Walk<P> {
         }
         if self.series.store.is_lengths_only() {
             return self.series.store.add_length(index, direction, headers.length)
-                && self.complete(arrival, at, 0);
+                && self.complete(arrival(), at, 0);
+        }
+        // By packet time most packets are of flows whose series are complete.
+        if self.series.store.is_complete(index) {
+            return false;
         }
         // Only records need offsets, and the first time lies in the cold line.
         let offset_us = match self.series.share.is_none() {
@@ -69,7 +73,7 @@ impl<P: Part> Walk<P> {
                 continue;
             }
             if self.series.store.add(index, unit, &element) {
-                may_count |= self.complete(arrival, at, unit);
+                may_count |= self.complete(arrival(), at, unit);
             }
         }
         may_count

@@ -32,11 +32,9 @@ impl<P: Part> Walk<P> {
 
     #[inline(never)]
     fn sweep_due(&mut self) {
-        // Samples by packet time must not lack a packet, so they are taken at full seconds.
-        let again_us = match self.behaviours.is_some() {
-            true => self.flows.clock.next_second_us(),
-            false => i64::MAX,
-        };
+        // Samples by packet time must not lack a packet, so they are taken at full seconds; the
+        // sweep goes on then without samples as well, so that they change nothing.
+        let again_us = self.flows.clock.next_second_us();
         let now_us = self.flows.clock.now_us();
         let mut due = self.flows.sweep.due(now_us, again_us);
         if self.flows.effect == Effect::Arrival {

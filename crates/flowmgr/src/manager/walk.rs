@@ -164,8 +164,8 @@ impl<P: Part> Walk<P> {
     fn prefetch_parts(&self) {
         let mut begun = 0;
         for staged in self.staging.staged.iter().filter(|staged| staged.headers.is_ok()) {
-            let index = match self.flows.table.guess(staged.hash) {
-                Some((_, index)) => Some(index),
+            let index = match staged.guess {
+                Some(slot) => Some(self.flows.table.guessed(staged.hash, slot)),
                 None => {
                     begun += 1;
                     self.flows.table.free_ahead(begun)

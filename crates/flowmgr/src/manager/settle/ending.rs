@@ -80,7 +80,7 @@ impl<P: Part> Settling<'_, P> {
         let (labels, flows) = (&self.walk.labels, &mut self.walk.flows);
         let promised = labels.in_effect(flows, index);
         let labelled = match labels.kept.has_deeper() {
-            true => labels.tagged_of(flow, &labels.in_effect_by_depth(flows, index)),
+            true => labels.tagged(flows, index),
             false => promised,
         };
         flows.confirm(index, of_first, promised, labelled);

@@ -77,7 +77,7 @@ fn the_packet_that_crosses_the_bound_makes_a_flow_bulk() {
 
 proptest! {
     /// However packets go and records come in between: `bulk` starts with the first packet beyond
-    /// the bound, and counts are the same as without behaviours.
+    /// the bound, and counts are the same as without behaviours, or where they are forgone.
     #[test]
     fn bulk_comes_with_exactly_that_packet_and_counts_stay(
         packets in prop::collection::vec((prop::bool::ANY, 40u8..=255), 1..300),
@@ -89,13 +89,16 @@ proptest! {
             config.settings.active_timeout_s = active_timeout_s;
             Bench::new(config)
         };
-        let (mut bench, mut plain) = (with(Some(Bounds { bulk_bytes, ..BOUNDS })), with(None));
+        let bounds = Some(Bounds { bulk_bytes, ..BOUNDS });
+        let (mut bench, mut plain, mut forgone) = (with(bounds), with(None), with(bounds));
+        forgone.manager.forgo_behaviours();
         let mut bytes = 0;
         for (at, &(forward, length)) in packets.iter().enumerate() {
             let (from, to) = if forward { (1, 2) } else { (2, 1) };
             let packet = sized(at as i64 * 20_000, from, to, length);
             bench.burst(&[packet]);
             plain.burst(&[packet]);
+            forgone.burst(&[packet]);
             bytes += u32::from(length);
             let is_bulk = now(&bench, 0) == Behaviour::Bulk;
             // Slow flows of small packets both ways do not count towards the bound.
@@ -103,7 +106,10 @@ proptest! {
         }
         let clear = |mut flow: FlowRecord| { flow.behaviour = Behaviour::None; flow };
         let flows: Vec<_> = bench.finish().into_iter().map(clear).collect();
-        prop_assert_eq!(flows, plain.finish());
+        prop_assert_eq!(&flows, &plain.finish());
+        prop_assert_eq!(flows, forgone.finish());
+        let counted = forgone.manager.counters().behaviours;
+        prop_assert_eq!(counted.iter().map(|it| it.packets).sum::<u64>(), 0);
         let counted = bench.manager.counters().behaviours;
         prop_assert_eq!(counted.iter().map(|it| it.bytes).sum::<u64>(), u64::from(bytes));
         prop_assert_eq!(counted.iter().map(|it| it.packets).sum::<u64>(), packets.len() as u64);
