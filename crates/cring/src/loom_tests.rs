@@ -184,6 +184,28 @@ fn the_next_owner_never_sees_the_last_owners_label() {
 }
 
 #[test]
+fn a_flow_that_nobody_asked_about_lets_no_label_through() {
+    loom::model(|| {
+        let word = Arc::new(LabelWord::new());
+        word.begin(LAST);
+        word.pend(LAST);
+        let decider = {
+            let word = Arc::clone(&word);
+            thread::spawn(move || word.decide(LAST, class(1)))
+        };
+        let unasked = word.retire();
+        word.begin(unasked);
+        let next = word.retire();
+        assert_eq!(word.read(), (1, Label::None));
+        word.begin(next);
+        word.pend(next);
+        let fate = decider.join().unwrap();
+        assert!(matches!(fate, Ok(()) | Err(PostMortem::OtherGeneration)), "{fate:?}");
+        assert_eq!(word.read(), (1, Label::Pending));
+    });
+}
+
+#[test]
 fn a_label_asked_for_through_the_ring_always_arrives() {
     loom::model(|| {
         let word = Arc::new(LabelWord::new());

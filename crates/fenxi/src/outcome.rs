@@ -11,7 +11,7 @@ use dataplane::inline::FlowManager;
 use dataplane::placement::{Cores, Thread};
 use dataplane::state::Swaps;
 use dataplane::tasks::{OpenTask, TaskNames};
-use flowmgr::{Pages, table_bytes};
+use flowmgr::{Bounds, Pages, table_bytes};
 
 use crate::exit::Failure;
 use crate::protocol::ServiceRow;
@@ -86,10 +86,15 @@ pub struct Table {
 }
 
 impl Table {
-    pub fn new(config: &Config, tasks: &[OpenTask], managers: &[(Thread, FlowManager)]) -> Table {
+    /// `bounds`: of behaviours, where flows have one.
+    pub fn new(
+        config: &Config,
+        bounds: Option<Bounds>,
+        tasks: &[OpenTask],
+        managers: &[(Thread, FlowManager)],
+    ) -> Table {
         let flow = &config.flow;
         let series = OpenTask::series(tasks);
-        let bounds = config.behaviour.in_use();
         let servers = OpenTask::servers(config, tasks);
         let (max_flows, samples) = (flow.max_flows, config.learn.samples());
         let (buckets, measured) = (flow.buckets, config.measure.in_use());

@@ -89,13 +89,15 @@ pub fn run(config: &Config, args: &ReplayArgs) -> Result<RunOutcome, Failure> {
     }
     let sockets = args.control.then(|| Sockets::bind(&config.control));
     let sockets = sockets.transpose()?;
-    if sinks.is_empty() && rules.at_start().is_none() && sockets.is_none() {
-        // The summary does not show them, and they take a tenth of a replay's CPU time.
+    // The summary does not show behaviours, and they take a tenth of a replay's CPU time.
+    let shows = !sinks.is_empty() || rules.at_start().is_some() || sockets.is_some();
+    let behaviours = config.behaviour.in_use().filter(|_| shows);
+    if behaviours.is_none() {
         let managers = pipelines.flow_managers.iter_mut();
         managers.for_each(|(_, manager)| manager.forgo_behaviours());
     }
 
-    let table = Table::new(config, &tasks, &pipelines.flow_managers);
+    let table = Table::new(config, behaviours, &tasks, &pipelines.flow_managers);
     let ports = vec!["capture".to_owned()];
     let facts = Facts::new(config, state.clone(), &names, ports, None);
     let runtime = supervise::runtime()?;

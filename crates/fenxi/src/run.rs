@@ -102,7 +102,7 @@ pub fn run(plan: &RunPlan<'_>) -> Result<RunOutcome, Failure> {
     };
     let mut packets = PacketSide::build(config, &tasks, options)?;
     packets.open_inline(&tasks, &cores)?;
-    let table = Table::new(config, &tasks, &packets.flow_managers);
+    let table = Table::new(config, config.behaviour.in_use(), &tasks, &packets.flow_managers);
     let mut outcome = RunOutcome::nothing(config, cores.clone(), &tasks, table);
     let opened = open(plan, &tasks, &mut packets, rules)?;
     let sinks = opened.sinks.clone();

@@ -161,7 +161,7 @@ impl Sinks {
         self.0.iter().filter_map(|(_, control)| control.as_deref())
     }
 
-    /// Whether nothing is written.
+    /// Whether the run has none.
     pub fn is_empty(&self) -> bool {
         self.running().next().is_none()
     }

@@ -269,11 +269,9 @@ impl Lifetimes {
     /// can be over.
     pub fn least_s(self) -> (u16, u16) {
         // 0 is never, which no silence exceeds.
-        let least = |timeouts_s: [u16; 2]| {
-            let timeouts_s = timeouts_s.into_iter().filter(|&it| it != 0);
-            timeouts_s.min().unwrap_or(u16::MAX)
-        };
-        (least([self.idle_s, self.half_open_s]), least([self.shortest_s; 2]))
+        let or_never = |timeout_s: u16| if timeout_s == 0 { u16::MAX } else { timeout_s };
+        let open_s = or_never(self.idle_s).min(or_never(self.half_open_s));
+        (open_s, or_never(self.shortest_s))
     }
 
     fn silence(self, occupant: Occupant, now: u16) -> u16 {

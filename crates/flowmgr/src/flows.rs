@@ -171,7 +171,8 @@ impl Flows {
         self.table.touch_if(place, now, goes_on)
     }
 
-    /// Prefetches what the `begun`-th flow that begins from now on writes.
+    /// Prefetches the bucket's marks, and the entry that the `begun`-th new flow from now on takes.
+    // Out of line: most packets are of known flows.
     #[inline(never)]
     pub fn prefetch_new(&self, hash: u64, begun: usize) {
         self.table.prefetch_marks(hash);
@@ -242,7 +243,6 @@ impl Flows {
         self.table.remove(place);
         debug_assert!(self.alive > 0, "a flow ends that did not begin");
         self.alive -= 1;
-        // Most flows that end are out of the cache; they are settled after the burst.
         let now_us = self.clock.packet_us();
         let reason = match is_closed {
             true => self.end_reason(index, reason),
@@ -295,8 +295,8 @@ impl Flows {
         });
     }
 
-    /// The same for a hashed bucket without a chain, of whose slots these flows may be over. In the
-    /// order of [`Flows::end_in_bucket`].
+    /// Ends those of a bucket's flows in the slots `silent` that are over. Nothing is chained to the
+    /// bucket. The order is that of [`Flows::end_in_bucket`].
     #[inline]
     fn end_silent(&mut self, head: u32, mut silent: u8) {
         while silent != 0 {
@@ -324,6 +324,8 @@ impl Flows {
         }
     }
 
+    /// Ends the flows of a bucket, and of those chained to it, that are over.
+    // Out of line: most buckets have no chain.
     #[inline(never)]
     fn end_in_bucket(&mut self, head: u32, is_over: impl Fn(&Flows, Occupant) -> bool) {
         let mut next = self.table.first_in(head);
@@ -380,7 +382,7 @@ impl Flows {
         let key = hot.key();
         name.flow_id = cold.flow_id;
         name.protocol = key.protocol();
-        // Each number by itself: a copy of both ends would wait until they are written.
+        // Field by field: a copy of what `Key::ends` returns would stall on its parts, just written.
         let [low, high] = key.ports_of_ends();
         let (source, destination) = match hot.is_low_forward() {
             true => ((key.low, low), (key.high, high)),

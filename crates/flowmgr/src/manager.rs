@@ -252,7 +252,7 @@ impl<P: Part> Manager<P> {
     /// Flows have no behaviour, whatever the configuration says: nobody will ask for it. Before the
     /// first burst.
     pub fn forgo_behaviours(&mut self) {
-        debug_assert_eq!(self.walk.flows.position, 0, "counters of flows run ahead");
+        debug_assert_eq!(self.walk.flows.position, 0, "flows have begun with behaviours");
         if self.walk.flows.entries.forgo_behaviours().is_ok() {
             self.walk.behaviours = None;
         }
@@ -380,8 +380,8 @@ impl<P: Part> Manager<P> {
     }
 
     /// Shows the records that are ready and frees the entries of ended flows. `out` may shift a
-    /// record's times ([`Record::shift`]), and clones what it keeps: the next is written in its
-    /// place.
+    /// record's times ([`Record::shift`]) and changes nothing else; it clones what it keeps, because
+    /// the next one is written in its place.
     ///
     /// `written` is the number of packets that the caller is done with: an entry that a
     /// [`crate::Fate::label_of`] of a later packet names is kept. A caller that keeps no fates

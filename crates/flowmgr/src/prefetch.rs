@@ -5,7 +5,7 @@
 #![allow(unsafe_code, reason = "the prefetch instruction is an intrinsic")]
 
 /// Prefetches the line of `array[at]`, to be written soon. Outside the array, as in an empty one,
-/// each costs a walk through the page tables. On processors other than x86-64 it does nothing.
+/// it only costs a walk through the page tables. On processors other than x86-64 it does nothing.
 #[inline(always)]
 pub(crate) fn prefetch<T>(array: &[T], at: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -19,10 +19,9 @@ pub(crate) fn prefetch<T>(array: &[T], at: usize) {
     let _ = (array, at);
 }
 
-/// Prefetches all that a flow has in an array of `each` elements per flow, at most two lines.
+/// Prefetches the first and the last element of a flow in an array of `each` elements per flow.
 #[inline(always)]
 pub(crate) fn prefetch_all<T>(array: &[T], index: u32, each: usize) {
-    // A prefetch outside an array walks the page tables for nothing.
     if each == 0 {
         return;
     }

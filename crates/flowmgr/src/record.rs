@@ -73,7 +73,7 @@ pub struct FlowName {
 }
 
 impl FlowName {
-    /// The place of a name.
+    /// A name to be overwritten.
     pub(crate) fn blank() -> FlowName {
         let nobody = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
         FlowName { flow_id: 0, protocol: 0, source: nobody, destination: nobody, first_us: 0 }
@@ -208,7 +208,7 @@ pub struct BehaviourRecord {
 }
 
 impl FlowRecord {
-    /// The place of a record.
+    /// A record to be overwritten.
     pub(crate) fn blank() -> FlowRecord {
         FlowRecord {
             flow: FlowName::blank(),

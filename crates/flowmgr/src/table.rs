@@ -37,6 +37,8 @@ const CHAIN_MAX: usize = 4;
 
 /// Flows in a bucket's chain, at most.
 pub(crate) const CHAIN_SLOTS: usize = CHAIN_MAX * SLOTS;
+// Numbers of slots are taken modulo it, and wrap at 2^32.
+const _: () = assert!(CHAIN_SLOTS.is_power_of_two());
 
 /// A bucket, one cache line.
 #[derive(Clone, Copy)]
@@ -453,15 +455,15 @@ impl Table {
     fn remove_from_chain(&mut self, place: Place) {
         let removed = &self.buckets[place.bucket as usize];
         self.half_open -= usize::from(removed.half_open >> place.slot & 1);
-        let (mut last, mut before_last) = (place.head, None);
+        let (mut last, mut before_last) = (place.head, place.head);
         while self.buckets[last as usize].next != 0 {
-            before_last = Some(last);
+            before_last = last;
             last = self.buckets[last as usize].next;
         }
         let tail = &mut self.buckets[last as usize];
-        let from = 7 - tail.occupied.leading_zeros() as usize;
-        let moved = (tail.indices[from], tail.stamps[from], tail.tags[from]);
-        let moved_bits = [tail.closed, tail.half_open, tail.kept].map(|bits| bits >> from & 1);
+        let from = tail.last();
+        let moving = (tail.indices[from], tail.stamps[from], tail.tags[from]);
+        let moving_bits = [tail.closed, tail.half_open, tail.kept].map(|bits| bits >> from & 1);
         tail.occupied &= !(1 << from);
         for bits in [&mut tail.closed, &mut tail.half_open, &mut tail.kept] {
             *bits &= !(1 << from);
@@ -471,19 +473,15 @@ impl Table {
         let to = usize::from(place.slot);
         if (last, from) != (place.bucket, to) {
             let hole = &mut self.buckets[place.bucket as usize];
-            (hole.indices[to], hole.stamps[to], hole.tags[to]) = moved;
+            (hole.indices[to], hole.stamps[to], hole.tags[to]) = moving;
             let bits = [&mut hole.closed, &mut hole.half_open, &mut hole.kept];
-            for (bits, moved) in bits.into_iter().zip(moved_bits) {
-                *bits = *bits & !(1 << to) | moved << to;
+            for (bits, bit) in bits.into_iter().zip(moving_bits) {
+                *bits = *bits & !(1 << to) | bit << to;
             }
         }
-        match before_last {
-            _ if !tail_is_empty => {}
-            Some(before_last) => {
-                self.buckets[before_last as usize].next = 0;
-                self.pool_free.push(last);
-            }
-            None => self.in_use[last as usize / 64] &= !(1 << (last % 64)),
+        if tail_is_empty {
+            self.buckets[before_last as usize].next = 0;
+            self.pool_free.push(last);
         }
         self.assert_chain(place.head);
         self.note_none_half_open(place.head);

@@ -39,10 +39,10 @@ impl<P: Part> Walk<P> {
     /// Most groups of buckets have had no packet since the last time, and no flow that falls silent
     /// now: they are passed over. The trips to memory of several groups overlap.
     pub fn sample_buckets(&mut self, mut heads: Range<u32>, since_s: u16) -> usize {
-        let (mut sampled, now_s) = (0, self.flows.clock.second());
         if self.behaviours.is_none() {
             return 0;
         }
+        let (mut sampled, now_s) = (0, self.flows.clock.second());
         if since_s >= LOOK_AGAIN_S {
             self.flows.table.make_all_due(now_s);
         }

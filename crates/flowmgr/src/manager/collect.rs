@@ -19,7 +19,8 @@ fn given_at(given: &[Given], at: usize) -> Option<Given> {
 }
 
 impl<P: Part> Walk<P> {
-    /// Adds a packet to the series that it is an element of; `at` is its place in the burst's data.
+    /// Adds a packet to the series that it is an element of; `at` is its [`Packet::at`],
+    /// `None` for a packet that is not of this burst.
     /// Returns whether a label may count for the packet itself.
     // Out of line: most packets belong to flows whose series is complete, and their walk then has
     // more registers.

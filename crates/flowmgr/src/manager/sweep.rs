@@ -32,8 +32,8 @@ impl<P: Part> Walk<P> {
 
     #[inline(never)]
     fn sweep_due(&mut self) {
-        // Samples by packet time must not lack a packet, so they are taken at full seconds; the
-        // sweep goes on then without samples as well, so that they change nothing.
+        // Samples by packet time must not lack a packet, so they are taken at full seconds;
+        // without behaviours the sweep goes on then, too, so that flows end at the same times.
         let again_us = self.flows.clock.next_second_us();
         let now_us = self.flows.clock.now_us();
         let mut due = self.flows.sweep.due(now_us, again_us);

@@ -405,6 +405,31 @@ fn buckets_in_use_are_found_within_the_range_only() {
     assert_eq!(found(65, 256), Some(130));
     assert_eq!(found(131, 256), Some(255));
     assert_eq!(found(256, 256), None);
+    let bits = |word, heads| table.table.in_use_in(word, &heads);
+    assert_eq!((Table::words_of(&(1..64)), Table::words_of(&(63..65))), (0..1, 0..2));
+    assert_eq!((bits(0, 0..256), bits(0, 1..63), bits(0, 1..64)), (1 | 1 << 63, 0, 1 << 63));
+    assert_eq!((bits(2, 65..130), bits(2, 65..131), bits(3, 131..256)), (0, 1 << 2, 1 << 63));
+}
+
+/// The slots that the sweep looks at are those whose flows are silent for long enough.
+#[test]
+fn silent_slots_are_told_by_whether_their_flows_are_closed() {
+    let mut table = Keyed::new(8, 100, |key| key & 1);
+    for (key, second) in [(0, 65_530), (2, 4), (4, 65_530), (6, 4)] {
+        assert!(table.insert(key, second));
+    }
+    for key in [4, 6] {
+        let place = table.find(key).unwrap();
+        table.table.close(place);
+    }
+    // 16 and 6 seconds ago, over the wrap of the clock.
+    let silent = |least_s| table.table.silent_in(0, 10, least_s);
+    assert_eq!(silent((10, 10)), Some(0b0101));
+    assert_eq!(silent((10, 5)), Some(0b1101));
+    assert_eq!(silent((u16::MAX, 5)), Some(0b1100));
+    assert_eq!(silent((16, u16::MAX)), Some(0));
+    (8..20).step_by(2).for_each(|key| assert!(table.insert(key, 4)));
+    assert_eq!(table.table.silent_in(0, 10, (10, 10)), None, "it has a chain");
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(super) struct Hands {
     /// The second of the other hand's round, and the buckets left in it.
     second: u16,
     left: u32,
-    /// Changes where in a chain the search begins.
+    /// Changes which of a chain's equally old flows goes.
     turn: u32,
 }
 
@@ -35,9 +35,9 @@ impl Hands {
 }
 
 impl Bucket {
-    /// The half-open flow that is silent for longest, as a number that grows with its silence; of
-    /// equals, the one whose slot, counted from `first`, is last modulo [`CHAIN_SLOTS`]: that is
-    /// what the lowest bits are. 0 if there is none.
+    /// Rank of the half-open flow that is silent for longest; 0 if there is none. A rank is the
+    /// seconds of silence + 1, times [`CHAIN_SLOTS`], plus the slot's number counted from `first`,
+    /// which decides between equals.
     // Without a branch on the stamps, since nobody can predict it.
     #[inline]
     fn oldest_half_open(&self, now: u16, first: u32) -> u32 {
