@@ -328,8 +328,9 @@ def shown(row):
 
 
 def compare(rows, others):
-    """Whether medians lie within the spread of another run."""
-    spreads = {it["name"]: (it["least"], it["greatest"]) for it in others}
+    """Whether medians lie within the spread of another run, where it has one."""
+    repeated = [it for it in others if it["repetitions"] > 1]
+    spreads = {it["name"]: (it["least"], it["greatest"]) for it in repeated}
     both = [row for row in rows if row["name"] in spreads]
     outside = [row for row in both if not is_within(row["value"], *spreads[row["name"]])]
     print(f"{len(both) - len(outside)} of {len(both)} medians lie within the other run's spread")
