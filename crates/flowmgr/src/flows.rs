@@ -295,8 +295,8 @@ impl Flows {
         });
     }
 
-    /// Ends those of a bucket's flows in the slots `silent` that are over. Nothing is chained to the
-    /// bucket. The order is that of [`Flows::end_in_bucket`].
+    /// Ends a bucket's flows in the slots `silent` that are over, in the order of
+    /// [`Flows::end_in_bucket`]. Nothing is chained to the bucket.
     #[inline]
     fn end_silent(&mut self, head: u32, mut silent: u8) {
         while silent != 0 {
@@ -382,7 +382,7 @@ impl Flows {
         let key = hot.key();
         name.flow_id = cold.flow_id;
         name.protocol = key.protocol();
-        // Field by field: a copy of what `Key::ends` returns would stall on its parts, just written.
+        // Field by field: a copy of what `Key::ends` returns stalls on its parts, just written.
         let [low, high] = key.ports_of_ends();
         let (source, destination) = match hot.is_low_forward() {
             true => ((key.low, low), (key.high, high)),

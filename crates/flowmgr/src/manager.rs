@@ -380,8 +380,8 @@ impl<P: Part> Manager<P> {
     }
 
     /// Shows the records that are ready and frees the entries of ended flows. `out` may shift a
-    /// record's times ([`Record::shift`]) and changes nothing else; it clones what it keeps, because
-    /// the next one is written in its place.
+    /// record's times ([`Record::shift`]) and changes nothing else; it clones what it keeps: the
+    /// next one is written in its place.
     ///
     /// `written` is the number of packets that the caller is done with: an entry that a
     /// [`crate::Fate::label_of`] of a later packet names is kept. A caller that keeps no fates
