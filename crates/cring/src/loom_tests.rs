@@ -158,16 +158,22 @@ fn class(class: u16) -> Label {
     Label::Class { class, confidence: 1, source: Source::Model, model: 0 }
 }
 
+/// A word whose flow has asked, and a thread that decides it.
+fn decided_beside() -> (Arc<LabelWord>, thread::JoinHandle<Result<(), PostMortem>>) {
+    let word = Arc::new(LabelWord::new());
+    word.begin(LAST);
+    word.pend(LAST);
+    let decider = {
+        let word = Arc::clone(&word);
+        thread::spawn(move || word.decide(LAST, class(1)))
+    };
+    (word, decider)
+}
+
 #[test]
 fn the_next_owner_never_sees_the_last_owners_label() {
     loom::model(|| {
-        let word = Arc::new(LabelWord::new());
-        word.begin(LAST);
-        word.pend(LAST);
-        let decider = {
-            let word = Arc::clone(&word);
-            thread::spawn(move || word.decide(LAST, class(1)))
-        };
+        let (word, decider) = decided_beside();
         let seen = word.label(LAST).unwrap();
         assert!(seen == Label::Pending || seen == class(1));
         let next = word.retire();
@@ -186,13 +192,7 @@ fn the_next_owner_never_sees_the_last_owners_label() {
 #[test]
 fn a_flow_that_nobody_asked_about_lets_no_label_through() {
     loom::model(|| {
-        let word = Arc::new(LabelWord::new());
-        word.begin(LAST);
-        word.pend(LAST);
-        let decider = {
-            let word = Arc::clone(&word);
-            thread::spawn(move || word.decide(LAST, class(1)))
-        };
+        let (word, decider) = decided_beside();
         let unasked = word.retire();
         word.begin(unasked);
         let next = word.retire();
