@@ -236,7 +236,7 @@ fn several_queues_are_spread_over_ports() {
     if !has_ethtool() {
         return skip("several_queues_are_spread_over_ports", "ethtool");
     }
-    netns.run(
+    netns.set_up(
         "ip link add a0 numtxqueues 4 numrxqueues 4 type veth peer name b0 numtxqueues 4 \
          numrxqueues 4 && ethtool -L a0 rx 4 tx 4 && ethtool -L b0 rx 4 tx 4 && ip link set a0 up \
          && ip link set b0 up",
@@ -326,6 +326,7 @@ fn frames_to_this_machine_reach_it() {
         let port = open_one(settings);
         assert!(!ping("10.7.0.2"), "all frames are the port's");
         drop(port);
+        wait_for_closed();
         assert!(ping("10.7.0.2"), "it is as it was");
     });
 }

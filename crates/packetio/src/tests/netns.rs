@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -40,22 +40,19 @@ impl Netns {
     }
 
     pub fn add_pair(&self) {
-        self.run("ip link add a0 type veth peer name b0 && ip link set a0 up && ip link set b0 up");
-        self.wait_for_link();
+        self.set_up(
+            "ip link add a0 type veth peer name b0 && ip link set a0 up && ip link set b0 up",
+        );
     }
 
-    /// Sets `b0` up again, and waits until frames pass.
-    pub fn up_again(&self) {
-        self.run("ip link set b0 up");
-        self.wait_for_link();
-    }
-
-    /// The kernel sees some time after both ends are up that they are linked, and drops until then
-    /// what is sent.
-    fn wait_for_link(&self) {
+    /// Runs a line of shell that sets interfaces up, and waits until frames pass: the kernel sees
+    /// some time after both ends are up that they are linked, and drops until then what is sent.
+    pub fn set_up(&self, line: &str) {
+        self.run(line);
         let until = Instant::now() + Duration::from_secs(10);
-        while self.run("ip -o link show up").matches("state UP").count() < 2 {
-            assert!(Instant::now() < until, "a0 and b0 are not linked");
+        let is_linked = |line: &str| line.contains(" lo: ") || line.contains("state UP");
+        while !self.run("ip -o link show up").lines().all(is_linked) {
+            assert!(Instant::now() < until, "not linked: {}", self.run("ip link show up"));
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -105,20 +102,20 @@ pub fn has_ethtool() -> bool {
     output(Command::new("ethtool").arg("--version")).is_ok()
 }
 
-/// Held while a command starts: until its `exec` it has copies of all descriptors of all tests, so
-/// that what a test closes stays open.
+/// Held while a command starts. Until the end of its `exec`, which comes after `spawn` returns, it
+/// has copies of all descriptors of all tests, and what a test closes stays open.
 static STARTING: RwLock<()> = RwLock::new(());
 
-/// Starts a command. All tests of this crate start theirs here.
-pub fn start(command: &mut Command) -> io::Result<Child> {
-    let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
-    command.spawn()
+/// Holds [`wait_for_closed`] up. All tests of this crate start commands under it, and drop it when
+/// the command is seen to run.
+pub fn starting() -> impl Drop {
+    STARTING.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs a command to its end.
 pub fn output(command: &mut Command) -> io::Result<Output> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    start(command)?.wait_with_output()
+    let _starting = starting();
+    command.stdin(Stdio::null()).output()
 }
 
 /// Waits until what this thread has closed is closed indeed.

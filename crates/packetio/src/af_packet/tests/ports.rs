@@ -94,7 +94,7 @@ fn an_interface_that_was_away_is_reported_once_and_found_again() {
         assert_eq!(error.to_string(), down);
         assert_eq!(tx.link_event(), None, "the receiving side reports it");
 
-        netns.up_again();
+        netns.set_up("ip link set b0 up");
         let (_, events) = run(&mut ports, |_, events| !events.is_empty());
         assert_eq!(events, [LinkEvent::Up("b0: the interface is back".to_owned())]);
 

@@ -55,7 +55,7 @@ fn a_port_goes_on_when_its_interface_is_up_again() {
         assert!(try_send(&mut transmit).is_ok());
         assert_eq!(transmit.counts.refused, 200);
 
-        netns.up_again();
+        netns.set_up("ip link set b0 up");
         send(&mut sender("a0"), flows(false));
         assert_eq!(rings_of_flows(&mut ports), before); // the rings are in their order again
         assert!(try_send(&mut transmit).is_ok());
@@ -72,7 +72,7 @@ fn an_interface_that_is_down_can_be_opened() {
     netns.inside(|| {
         let mut port = RingReader::open(&config()).unwrap();
         assert_eq!(all(&mut port).len(), 0);
-        netns.up_again();
+        netns.set_up("ip link set b0 up");
         send(&mut sender("a0"), numbered(3));
         assert_eq!(all(&mut port).len(), 3);
         netns.run("ip link set b0 down");

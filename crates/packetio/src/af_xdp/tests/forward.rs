@@ -12,7 +12,7 @@ use crate::faults::{FaultRates, Faults};
 /// Two pairs: `a0` to `b0`, and `c0` to `d0`. The ports are on `b0` and `c0`.
 fn two_pairs(test: &str) -> Option<Netns> {
     let netns = pair(test)?;
-    netns.run("ip link add c0 type veth peer name d0 && ip link set c0 up && ip link set d0 up");
+    netns.set_up("ip link add c0 type veth peer name d0 && ip link set c0 up && ip link set d0 up");
     plain(&netns, &["c0", "d0"]);
     Some(netns)
 }

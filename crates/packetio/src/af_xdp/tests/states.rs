@@ -3,7 +3,7 @@
 use super::*;
 use crate::af_xdp::AF_XDP;
 use crate::error::InterfaceErrorKind;
-use crate::tests::netns::start;
+use crate::tests::netns::starting;
 
 /// Receives until `is_enough`; how many frames came, and what was reported.
 fn run(
@@ -81,7 +81,7 @@ fn an_interface_that_was_away_is_reported_once_and_found_again() {
         assert_eq!((tx.counts().sent, tx.counts().refused), (0, 20));
         assert_eq!(tx.link_event(), None, "the receiving side reports it");
 
-        netns.up_again();
+        netns.set_up("ip link set b0 up");
         let (_, events) = run(&mut ports, |_, events| !events.is_empty());
         let back = LinkEvent::Up("b0: the interface is back".to_owned());
         assert_eq!(events, std::slice::from_ref(&back));
@@ -194,7 +194,7 @@ fn an_interface_with_another_name_serves_until_it_goes_down() {
     };
     netns.inside(|| {
         let mut ports = ports();
-        netns.run("ip link set b0 down && ip link set b0 name c0 && ip link set c0 up");
+        netns.set_up("ip link set b0 down && ip link set b0 name c0 && ip link set c0 up");
         let (_, events) = run(&mut ports, |_, events| !events.is_empty());
         let line = "b0: the interface is now called c0; give it its name back, or put the new one \
             into io.interfaces and restart";
@@ -206,7 +206,7 @@ fn an_interface_with_another_name_serves_until_it_goes_down() {
         assert!(matches!(&events[..], [LinkEvent::Down(_)]), "{events:?}");
         assert!(ports[0].rx.is_lost());
         assert!(!netns.run("ip -d link show dev c0").contains("xdp"));
-        netns.run("ip link set c0 name b0 && ip link set b0 up");
+        netns.set_up("ip link set c0 name b0 && ip link set b0 up");
         let _ = ports[0].tx.as_mut().unwrap().flush();
         run(&mut ports, |_, events| events.iter().any(|event| matches!(event, LinkEvent::Up(_))));
         send("a0", numbered(10));
@@ -223,7 +223,7 @@ fn an_interface_that_is_down_can_be_opened() {
     netns.inside(|| {
         let mut ports = ports();
         assert!(ports[0].rx.counts().is_away);
-        netns.up_again();
+        netns.set_up("ip link set b0 up");
         run(&mut ports, |_, events| !events.is_empty());
         send("a0", numbered(3));
         run(&mut ports, |frames, _| frames == 3);
@@ -278,10 +278,12 @@ fn a_killed_process_leaves_the_interface_as_it_was() {
     victim.args(["--exact", "--nocapture"]);
     victim.arg("af_xdp::tests::states::a_killed_process_leaves_the_interface_as_it_was");
     victim.env(ROLE, "1").stdout(Stdio::piped());
-    let mut victim = start(&mut victim).unwrap();
+    let starting = starting();
+    let mut victim = victim.spawn().unwrap();
     let lines = std::io::BufReader::new(victim.stdout.take().unwrap()).lines();
     let is_open = lines.map_while(Result::ok).any(|line| line.contains("it is open"));
     assert!(is_open, "{:?}", victim.wait());
+    drop(starting);
     let shown = || netns.run("ip -d link show dev b0");
     assert!(shown().contains("xdp") && shown().contains("promiscuity 1"), "{}", shown());
     victim.kill().unwrap();

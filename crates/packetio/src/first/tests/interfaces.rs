@@ -169,7 +169,7 @@ fn an_interface_that_was_away_is_reported_once_and_its_packets_come_again() {
         until_away(&mut bench, true);
         assert!(bench.ports.iter().all(|port| !port.rx.is_lost()));
 
-        netns.up_again();
+        netns.set_up("ip link set b0 up");
         let up = LinkEvent::Up("b0: the interface is back".to_owned());
         assert_eq!(events(&mut bench, |_| true), std::slice::from_ref(&up));
         until_away(&mut bench, false);
@@ -227,7 +227,7 @@ fn an_interface_that_is_down_can_be_opened() {
     netns.inside(|| {
         let mut bench = Bench::with(&settings_of("b0", Direction::Both), 1);
         assert!(bench.sums().is_away);
-        netns.up_again();
+        netns.set_up("ip link set b0 up");
         events(&mut bench, |event| matches!(event, LinkEvent::Up(_)));
         assert_eq!(bench.up_of([udp(v4(1, 7), v4(2, 9), 10); 5]), 2);
     });
