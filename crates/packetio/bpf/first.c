@@ -228,9 +228,30 @@ static __always_inline void clear_series(const struct packet *packet, __u32 vers
 #endif
 }
 
+// Whether another entry than `way` has, or is being given, a packet's key. Apart from `begin`, whose stack would be too full.
+__noinline int is_elsewhere(struct packet *packet, __u32 way)
+{
+	if (!packet)
+		return 0;
+	const struct set *set = set_of(packet);
+	const struct words_of_set *words = at_number(&table_words, packet->at);
+	if (!set || !words)
+		return 0;
+	int found = 0;
+#pragma unroll
+	for (int i = 0; i < WAYS; i++) {
+		const struct entry *other = &set->ways[i];
+		const __u64 *rest = words->ways[i];
+		__u64 differs = (other->ends ^ packet->key.words[0]) | (other->kind ^ packet->key.kind) |
+				(rest[0] ^ packet->key.words[1]) | (rest[1] ^ packet->key.words[2]) | (rest[2] ^ packet->key.words[3]);
+		found |= i != way && !differs;
+	}
+	return found;
+}
+
 // Begins a flow in the first free entry, else in the one used least recently, whose counts go up with the packet, in `record`;
-// the record's flags. Where there is no record for them (null), or another CPU or user space is changing that entry, there is
-// none for the flow yet.
+// the record's flags. Where there is no record for them (null), or another CPU or user space is changing that entry or begins
+// the same flow, there is none for the flow yet.
 __noinline int begin(struct packet *packet, struct record *record)
 {
 	if (!packet)
@@ -286,6 +307,13 @@ __noinline int begin(struct packet *packet, struct record *record)
 	rest[2] = packet->key.words[3];
 	__u32 new_version = ((version & -VERSION_STEP) + VERSION_STEP) | way << WAY_SHIFT;
 	clear_series(packet, new_version);
+	// Two CPUs may begin one flow, for its two directions, in two entries. Behind a full barrier, one of them at least sees the
+	// other's key, and gives way.
+	swap(&entry->version, version | GIVING, version | GIVING);
+	if (is_elsewhere(packet, way)) {
+		entry->kind = 0;
+		way = NO_WAY;
+	}
 	swap(&entry->version, version | GIVING, new_version);
 #ifdef LABELS
 	packet->way = packet->begins_with ? way : NO_WAY;

@@ -143,7 +143,7 @@ fn a_connection_whose_syn_was_not_seen_is_left_to_user_space() {
     });
 }
 
-/// Two directions of each flow at once, on two CPUs: nothing is lost, comes twice, or changes.
+/// Two directions of each flow begin at once, on two CPUs: nothing is lost, comes twice, or changes.
 #[test]
 fn two_cpus_append_to_one_series() {
     const FLOWS: u16 = 2000;
@@ -157,14 +157,14 @@ fn two_cpus_append_to_one_series() {
         let start = &std::sync::Barrier::new(2);
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                start.wait();
                 for flow in 0..FLOWS {
+                    start.wait();
                     (0..EACH).for_each(|i| forward.send(&packet(flow, i).bytes()));
                 }
             });
             scope.spawn(move || {
-                start.wait();
                 for flow in 0..FLOWS {
+                    start.wait();
                     (0..EACH).for_each(|i| back.send(&packet(flow, EACH + i).back().bytes()));
                 }
             });
