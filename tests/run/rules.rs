@@ -276,8 +276,10 @@ fn a_large_batch_is_one_change_and_may_wait_for_its_index() {
         said.contains("rules 1 to 2001 added; 2,001 rules in use; the change counts once"),
         "{said}"
     );
+    // Metrics of rules are on the page once the run has noted that there are rules.
     live.wait_for("the index is trained", |live| {
-        live.metric_sum("fenxi_policy_trainings_total") >= 1.0
+        let trainings = "fenxi_policy_trainings_total";
+        live.scrape().contains(trainings) && live.metric_sum(trainings) >= 1.0
     });
     ask(&flow, 5);
     right.finish(&live);

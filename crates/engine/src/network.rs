@@ -147,10 +147,12 @@ impl Network {
         self.isa = isa;
     }
 
-    /// Times rows with each of these instruction sets, for this long or a little more in all, and
+    /// Times rows with each of these instruction sets, for this long in all or a few rounds, and
     /// goes on with the fastest.
     pub fn measure(&mut self, isas: &[Isa], time: Duration) {
         const ROWS: usize = 32;
+        // The first one finds cold tables, and one may be preempted for all of the time.
+        const ROUNDS: usize = 5;
         let start = Instant::now();
         let mut scratch = self.scratch();
         let Shape { channels, places, context: numbers, .. } = self.shape;
@@ -160,11 +162,11 @@ impl Network {
         let mut answers = [Answer::default(); ROWS];
         // By set: alone, batched.
         let mut times = vec![[f64::MAX; 2]; isas.len()];
-        let mut best = 0;
-        while start.elapsed() < time {
+        let (mut best, mut rounds) = (0, 0);
+        while rounds < ROUNDS || start.elapsed() < time {
             for (i, isa) in isas.iter().enumerate() {
-                // After the first round, what is far behind is not tried again.
-                if times[i][1] < f64::MAX && times[i][1] > 2.0 * times[best][1] {
+                // After two rounds, what is far behind is not tried again.
+                if rounds > 1 && times[i][1] > 2.0 * times[best][1] {
                     continue;
                 }
                 self.isa = *isa;
@@ -179,6 +181,7 @@ impl Network {
                 }
                 best = if times[i][1] < times[best][1] { i } else { best };
             }
+            rounds += 1;
         }
         if let (Some(&isa), Some(&[alone, batched])) = (isas.get(best), times.get(best)) {
             (self.isa, self.row_ns) = (isa, Some(RowNs { alone, batched }));
