@@ -143,7 +143,7 @@ fn a_connection_whose_syn_was_not_seen_is_left_to_user_space() {
     });
 }
 
-/// Two directions of each flow begin at once, on two CPUs: nothing is lost, comes twice, or changes.
+/// Both ways of each flow begin at once, on two CPUs: nothing is lost, comes twice, or changes.
 #[test]
 fn two_cpus_append_to_one_series() {
     const FLOWS: u16 = 2000;
