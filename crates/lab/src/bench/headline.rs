@@ -51,10 +51,10 @@ const RING: usize = 1 << 17;
 const SNAP: usize = 96;
 /// Seconds of traffic drawn at a time, and the most that are held in memory (some 2 GB each).
 const PIECE_S: f64 = 0.05;
-const HELD_S: f64 = 4.0;
+const HELD_S: f64 = 3.0;
 /// Seconds of traffic before the clock starts, as fast as they go: flows of the table's past have
 /// eleven packets at most, and many want their labels first.
-const WARM_S: f64 = 1.0;
+const WARM_S: f64 = 4.0;
 /// The goal of the policy: configs/live-mark.toml has the same.
 const GOAL: Policy = Policy::Slo { latency_goal: Duration::from_millis(2), delta: 0.05 };
 /// The largest batch, the default of the configuration.
@@ -310,7 +310,7 @@ impl Sink for Labels {
     }
 }
 
-/// A packet in memory: where its headers lie, in units of 32 bytes, and when it is due.
+/// A packet in memory: where its headers lie, in units of [`UNIT`] bytes, and when it is due.
 struct Held {
     at: u32,
     due_us: u32,
@@ -346,8 +346,8 @@ struct Link {
     give: Sender<Seen>,
 }
 
-/// Bytes of a unit of memory.
-const UNIT: usize = 32;
+/// Bytes of a unit of memory: frames begin on cache lines, as in receive buffers.
+const UNIT: usize = 64;
 
 impl Link {
     /// Draws some seconds of traffic at a share of the link's rate.
