@@ -147,12 +147,14 @@ impl Network {
         self.isa = isa;
     }
 
-    /// Times rows with each of these instruction sets, for this long in all or a few rounds, and
+    /// Times rows with each of these instruction sets, for this long in all or five rounds, and
     /// goes on with the fastest.
     pub fn measure(&mut self, isas: &[Isa], time: Duration) {
         const ROWS: usize = 32;
         // The first one finds cold tables, and one may be preempted for all of the time.
         const ROUNDS: usize = 5;
+        /// Times the time: what the rounds of a slow network may take.
+        const MOST: u32 = 50;
         let start = Instant::now();
         let mut scratch = self.scratch();
         let Shape { channels, places, context: numbers, .. } = self.shape;
@@ -163,7 +165,7 @@ impl Network {
         // By set: alone, batched.
         let mut times = vec![[f64::MAX; 2]; isas.len()];
         let (mut best, mut rounds) = (0, 0);
-        while rounds < ROUNDS || start.elapsed() < time {
+        while start.elapsed() < if rounds < ROUNDS { MOST * time } else { time } {
             for (i, isa) in isas.iter().enumerate() {
                 // After two rounds, what is far behind is not tried again.
                 if rounds > 1 && times[i][1] > 2.0 * times[best][1] {

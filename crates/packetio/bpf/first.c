@@ -553,13 +553,18 @@ static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v
 	for (int i = 0; i < WAYS; i++) {
 		struct entry *other = &set->ways[i];
 		OWN(other);
-		if (other->kind != kind || other->ends != words[0] || other->version & GIVING)
+		if (other->kind != kind || other->ends != words[0] || *(volatile __u32 *)&other->version & GIVING)
 			continue;
 		if (is_v6 && (others->ways[i][0] != words[1] || others->ways[i][1] != words[2] || others->ways[i][2] != words[3]))
 			continue;
 		entry = other;
 		way = i;
 		break;
+	}
+	// A CPU that gives way in `begin` takes the key back before its entry is free.
+	if (entry && *(volatile __u64 *)&entry->kind != kind) {
+		entry = 0;
+		way = NO_WAY;
 	}
 	__u32 now = bpf_ktime_get_coarse_ns() >> 20;
 	if (!entry || !entry->is_quiet || l4.marks & ~TCP_ACK || is_forgotten(entry, now) || may_cross(entry, length)) {

@@ -113,11 +113,12 @@ fn turn(
     let mut last = warm(&mut rig, templates, &mut senders);
     let (give, seen) = channel();
     let link = Link::held(templates, &mut senders, (share(entries) * links, HELD_S), give);
+    let device = profiled(bundle, CAP)?;
     last.walk(&mut rig, BURST);
     let (pages, before) = (rig.pages(), rig.manager.counters().clone());
     let (flow_manager, series, labels) = rig.into_parts();
     let inlet = RingInput { series, labels };
-    let analytics = manager(GOAL, K, Vec::new(), inlet, vec![profiled(bundle, CAP)?])?;
+    let analytics = manager(GOAL, K, Vec::new(), inlet, vec![device])?;
     let run = live::run_of_one();
     let counted = Arc::new(AtomicU64::new(0));
     let worker = worker(flow_manager, link, &counted, &run);
@@ -162,6 +163,14 @@ fn worker(manager: FlowManager, link: Link, labels: &Arc<AtomicU64>, run: &Arc<R
     })
 }
 
+/// A worker before the clock starts.
+struct Prepared {
+    rig: Rig,
+    last: Ring,
+    link: Link,
+    seen: Receiver<Seen>,
+}
+
 /// The same with several flow workers that answer their series themselves; each gets an equal share
 /// of the links.
 fn turn_inline(
@@ -182,15 +191,16 @@ fn turn_inline(
             // Two links for half as long take as much memory as one.
             let held_s = HELD_S / links.max(1.0);
             let link = Link::held(templates, &mut senders, (share, held_s), give);
-            Ok(((rig, last), (link, seen)))
+            Ok(Prepared { rig, last, link, seen })
         };
-        let mut prepared: Result<((Rig, Ring), (Link, Receiver<Seen>)), Failure> = prepared();
+        let mut prepared: Result<Prepared, Failure> = prepared();
         together.wait();
-        if let Ok(((rig, last), _)) = &mut prepared {
+        if let Ok(Prepared { rig, last, .. }) = &mut prepared {
             last.walk(rig, BURST);
         }
         together.wait();
-        let ((rig, _last), (link, seen)) = prepared?;
+        // Its memory is given back once the clock has stopped.
+        let Prepared { rig, last: _last, link, seen } = prepared?;
         let (pages, before) = (rig.pages(), rig.manager.counters().clone());
         // Series of the table's past have another clock.
         let past = rig.manager.parts().as_ref().map(|it| &it.manager.tasks()[0]);
@@ -346,7 +356,8 @@ struct Link {
     give: Sender<Seen>,
 }
 
-/// Bytes of a unit of memory: frames begin on cache lines, as in receive buffers.
+/// Bytes of a unit of memory: a cache line. The headers that are read lie in one, as in receive
+/// buffers.
 const UNIT: usize = 64;
 
 impl Link {
@@ -358,7 +369,7 @@ impl Link {
         give: Sender<Seen>,
     ) -> Link {
         let packets = (PACKETS_PER_S * share * held_s * 1.1) as usize;
-        let mut data = Vec::with_capacity(packets * SNAP);
+        let mut data = Vec::with_capacity(packets * SNAP.next_multiple_of(UNIT));
         let mut held = Vec::with_capacity(packets);
         let mut frame = Vec::new();
         for _ in 0..(held_s / PIECE_S).round() as usize {
