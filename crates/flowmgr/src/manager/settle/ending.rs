@@ -55,7 +55,6 @@ impl<P: Part> Settling<'_, P> {
         let index = occupant.index;
         let flow = self.walk.flows.entries.flow_ref(index);
         let is_cut = matches!(reason, EndReason::Drain | EndReason::Evicted);
-        let mut of_first = None;
         for task in self.walk.labels.tasks.ids() {
             let decision = match self.was_asked(task, flow) {
                 true => self.finalize_label(task, flow),
@@ -65,18 +64,19 @@ impl<P: Part> Settling<'_, P> {
                 None if task == TaskId::FIRST => self.name_at_end(index),
                 _ => decision,
             };
-            let decision = decision.map(|decision| {
-                let (labels, flows) = (&self.walk.labels, &mut self.walk.flows);
-                let truth = labels.judge(flows, task, index, &decision, is_cut);
-                Decision { truth, ..decision }
-            });
-            if task == TaskId::FIRST {
-                of_first = decision;
-            }
             if let Record::Flow(record) = &mut *self.record {
-                record.decisions[task.index()] = decision;
+                record.decisions[task.index()] = None;
+                if let Some(decision) = decision {
+                    let (labels, flows) = (&self.walk.labels, &mut self.walk.flows);
+                    let truth = labels.judge(flows, task, index, &decision, is_cut);
+                    record.decisions[task.index()] = Some(Decision { truth, ..decision });
+                }
             }
         }
+        let of_first = match &*self.record {
+            Record::Flow(record) => record.decisions[0],
+            _ => None,
+        };
         let (labels, flows) = (&self.walk.labels, &mut self.walk.flows);
         let promised = labels.in_effect(flows, index);
         let labelled = match labels.kept.has_deeper() {
