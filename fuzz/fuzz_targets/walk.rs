@@ -131,7 +131,7 @@ impl Bench {
             captured: bytes.len() as u32,
             wire: u32::MAX,
             link,
-            time_us: self.time_us,
+            time_us: self.time_us.clamp(-Packet::TIME_MAX_US, Packet::TIME_MAX_US),
             rss: None,
             gso: flowmgr::Gso::NONE,
         });

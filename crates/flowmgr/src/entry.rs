@@ -30,8 +30,8 @@ use crate::memory::{Array, Pages, Zeroed};
 use crate::prefetch::{prefetch, prefetch_all};
 use hot::PACKETS_CARRIED;
 pub(crate) use hot::{
-    Carry, Hot, STATE_COLLECTED, STATE_EMITTED, STATE_FIN_FORWARD, STATE_IN_EFFECT, STATE_NEVER,
-    STATE_RST, STATE_WITHHELD,
+    Carry, FLAGS_USUAL, Hot, STATE_COLLECTED, STATE_EMITTED, STATE_FIN_FORWARD, STATE_IN_EFFECT,
+    STATE_NEVER, STATE_RST, STATE_WITHHELD,
 };
 
 mod hot;
@@ -435,7 +435,8 @@ impl Entries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::TCP;
+    use crate::Packet;
+    use crate::wire::{TCP, TCP_ACK, TCP_PSH, TCP_SYN};
 
     #[test]
     fn counters_carry_beyond_8_bits_of_packets_and_24_of_bytes() {
@@ -498,5 +499,23 @@ mod tests {
         assert!(!hot.is_closed() && !hot.has(STATE_EMITTED));
         assert_eq!(hot.direction(false), 0);
         assert_eq!(entries.counts(0), Counts::default());
+    }
+
+    #[test]
+    fn usual_flags_and_the_last_time_share_a_word() {
+        let mut hot = Hot::default();
+        let latest_us = Packet::TIME_MAX_US;
+        for flags in [TCP_ACK, TCP_PSH] {
+            assert!(!hot.has_flags(flags));
+            hot.set_flags(flags);
+            for time_us in [0, -1, latest_us, -latest_us] {
+                hot.set_last_us(time_us);
+                assert_eq!(hot.last_us(), time_us);
+                assert!(hot.has_flags(flags) && hot.has_flags(0));
+                assert!(!hot.has_flags(flags | TCP_SYN));
+            }
+        }
+        hot.set_flags(!FLAGS_USUAL);
+        assert!(!hot.has_flags(TCP_SYN) && hot.last_us() == -latest_us);
     }
 }

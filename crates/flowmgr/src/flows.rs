@@ -110,7 +110,7 @@ impl Flows {
     #[inline]
     pub fn count_lag(&mut self, occupant: Occupant, at_us: i64) {
         let timed = self.as_timed(occupant);
-        let last_us = self.entries.hot(occupant.index).last_us;
+        let last_us = self.entries.hot(occupant.index).last_us();
         let over_us = self.lifetimes.over_us(last_us, timed);
         // A flow that ended before, because the input did or another flow took its place, was not
         // late.

@@ -68,12 +68,11 @@ impl HeadersPart {
         self.0[index as usize].in_port
     }
 
-    /// Adds the TCP flags of a packet.
-    #[inline(always)] // into the walk
-    pub fn add_flags(&mut self, index: u32, direction: usize, tcp_flags: u8) {
-        if let Some(seen) = self.0.get_mut(index as usize) {
-            seen.of_l4[direction & 1] |= tcp_flags;
-        }
+    /// Adds the TCP flags of a packet; returns those that both sides have sent.
+    pub fn add_flags(&mut self, index: u32, direction: usize, tcp_flags: u8) -> u8 {
+        let flags = &mut self.0[index as usize].of_l4;
+        flags[direction & 1] |= tcp_flags;
+        flags[0] & flags[1]
     }
 
     /// Notes the type of service of a packet, if it is the first of its direction; of the flow's

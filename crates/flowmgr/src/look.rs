@@ -242,7 +242,7 @@ impl View<'_> {
         let index = occupant.index;
         FlowLook {
             flow: self.flows.name(index),
-            last_us: self.flows.entries.hot(index).last_us,
+            last_us: self.flows.entries.hot(index).last_us(),
             counts: self.flows.entries.counts(index),
             reported_us: self.flows.entries.cold(index).reported_us,
             midstream: self.series.is_midstream(index),

@@ -68,12 +68,17 @@ pub struct Packet {
     pub wire: u32,
     /// Link type, as pcap numbers them.
     pub link: u16,
-    /// When it came, µs since the epoch.
+    /// When it came, µs since the epoch, at most [`Packet::TIME_MAX_US`] before or after.
     pub time_us: i64,
     /// The NIC's RSS hash, where it gave one.
     pub rss: Option<NonZeroU32>,
     /// For several packets merged into one: how to tell them apart.
     pub gso: Gso,
+}
+
+impl Packet {
+    /// The farthest time from the epoch, µs: some 570 years.
+    pub const TIME_MAX_US: i64 = 1 << 54;
 }
 
 // A burst of them is written and read twice, so their size matters.

@@ -93,7 +93,7 @@ impl Measured {
         let known = Known {
             is_tcp: !key.is_udp(),
             is_dns: key.is_udp() && key.has_port(DNS),
-            duration_us: hot.last_us.saturating_sub(cold.first_us).max(0) as u64,
+            duration_us: hot.last_us().saturating_sub(cold.first_us).max(0) as u64,
             packets: counts.packets,
             bytes: counts.bytes,
         };

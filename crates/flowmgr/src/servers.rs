@@ -122,9 +122,9 @@ impl Servers {
         }
         let hot = entries.hot(index);
         let volume = kept.reported.saturating_add(entries.bytes_total(index));
-        let lasted_us = hot.last_us.saturating_sub(entries.cold(index).first_us).max(0);
+        let lasted_us = hot.last_us().saturating_sub(entries.cold(index).first_us).max(0);
         let hashes = self.memory.table.hashes(&hot.key(), hot.is_low_forward());
-        self.memory.end(hashes, volume, lasted_us as u64, hot.last_us);
+        self.memory.end(hashes, volume, lasted_us as u64, hot.last_us());
     }
 
     pub fn counters(&self) -> ServerCounters {

@@ -14,6 +14,7 @@ use crate::key::Key;
 use crate::verdict::Verdict;
 
 pub use segments::{Gso, Segments};
+pub(crate) use transport::TCP_PSH;
 pub use transport::{TCP_ACK, TCP_FIN, TCP_RST, TCP_SYN};
 pub(crate) use usual::parse_v4 as parse_usual_v4;
 

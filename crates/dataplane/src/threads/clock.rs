@@ -5,6 +5,7 @@ mod pace;
 
 use std::time::Duration;
 
+use flowmgr::Packet;
 use packetio::Frame;
 
 pub use live::{LiveClock, Reading};
@@ -57,7 +58,8 @@ impl Clock {
     pub fn flow_time_of(&self, stamp_us: i64, now_us: i64) -> i64 {
         match self {
             Clock::Live(clock) => clock.flow_time_of(stamp_us, now_us),
-            Clock::Packets => stamp_us,
+            // A broken capture may have any.
+            Clock::Packets => stamp_us.clamp(-Packet::TIME_MAX_US, Packet::TIME_MAX_US),
         }
     }
 

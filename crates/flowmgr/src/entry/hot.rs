@@ -1,15 +1,18 @@
 //! The hot line of a flow: its key, its states, its action, and counters that carry into the cold
 //! line.
 
+use crate::Packet;
 use crate::action::PolicyStamp;
 use crate::key::{KIND_UDP, KIND_V6, Key};
+use crate::wire::{TCP_ACK, TCP_PSH};
 
 /// The hot line of a flow, without its label word.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Hot {
-    /// Time of the last packet, µs since the epoch.
-    pub last_us: i64,
+    /// Time of the last packet, µs since the epoch, above 8 bits: of [`FLAGS_USUAL`], those that
+    /// both sides have sent.
+    last: i64,
     low: [u64; 2],
     high: [u64; 2],
     ports: u32,
@@ -50,6 +53,12 @@ pub(crate) const STATE_IN_EFFECT: u8 = STATE_COLLECTED;
 /// A state that no flow has, see [`Hot::has_all`].
 pub(crate) const STATE_NEVER: u16 = 0x100;
 
+/// Flags of TCP that most packets have. Once both sides have sent them, packets need not touch the
+/// line where all flags are noted, see [`crate::headers`].
+pub(crate) const FLAGS_USUAL: u8 = TCP_ACK | TCP_PSH;
+/// Bits below the time in [`Hot::last`].
+const TIME_SHIFT: u32 = 8;
+
 impl Hot {
     /// Begins a flow whose first packet goes from the low end (`from_low`) or
     /// from the high one.
@@ -62,6 +71,30 @@ impl Hot {
             state: key.kind | if from_low { STATE_LOW_IS_FORWARD } else { 0 },
             ..Hot::default()
         };
+    }
+
+    /// Time of the last packet, µs since the epoch.
+    #[inline]
+    pub fn last_us(&self) -> i64 {
+        self.last >> TIME_SHIFT
+    }
+
+    /// `time_us` is in the range of [`crate::Packet::time_us`].
+    #[inline]
+    pub fn set_last_us(&mut self, time_us: i64) {
+        debug_assert!(time_us.abs() <= Packet::TIME_MAX_US, "the time does not fit");
+        self.last = time_us << TIME_SHIFT | self.last & 0xff;
+    }
+
+    /// Whether both sides are known to have sent these flags of TCP.
+    #[inline]
+    pub fn has_flags(&self, tcp_flags: u8) -> bool {
+        tcp_flags & !(self.last as u8) == 0
+    }
+
+    /// Both sides have sent these flags of TCP.
+    pub fn set_flags(&mut self, tcp_flags: u8) {
+        self.last |= i64::from(tcp_flags & FLAGS_USUAL);
     }
 
     pub fn key(&self) -> Key {

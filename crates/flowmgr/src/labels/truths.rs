@@ -99,7 +99,7 @@ impl Truths {
     /// What came behind that packet.
     pub fn came(&self, entries: &Entries, depth: DepthId, index: u32) -> Option<Came> {
         let Noted { bytes, time_us } = self.noted(depth, index)?;
-        let last_us = entries.hot(index).last_us;
+        let last_us = entries.hot(index).last_us();
         Some(Came {
             bytes: entries.bytes_total(index).wrapping_sub(bytes),
             us: last_us.saturating_sub(time_us).max(0) as u64,

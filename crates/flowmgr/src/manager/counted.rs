@@ -74,10 +74,10 @@ impl<P: Part> Walk<P> {
 fn note_last(flows: &mut Flows, place: Place, index: u32, last_us: i64) {
     flows.table.make_due(place);
     let hot = flows.entries.hot_mut(index);
-    if last_us <= hot.last_us {
+    if last_us <= hot.last_us() {
         return;
     }
-    hot.last_us = last_us;
+    hot.set_last_us(last_us);
     let late_us = flows.clock.packet_us().saturating_sub(last_us).max(0);
     let late_s = (late_us / 1_000_000).min(i64::from(LAG_S)) as u16;
     let second = flows.clock.second().wrapping_sub(late_s);

@@ -170,7 +170,7 @@ impl<P: Part> Walk<P> {
             let cause = self.rules.cause_by_counts(&self.flows, index);
             self.ask_now(index, cause);
         }
-        let time_us = self.flows.entries.hot(index).last_us;
+        let time_us = self.flows.entries.hot(index).last_us();
         let seen = Seen { headers, time_us, direction, packets };
         self.more.packet(index, &seen);
         self.tell_service_of(index, direction, many, bytes);

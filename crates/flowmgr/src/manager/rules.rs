@@ -75,7 +75,7 @@ impl<P: Part> Walk<P> {
             return;
         };
         let first = self.first_packet(index);
-        let last_us = self.flows.entries.hot(index).last_us;
+        let last_us = self.flows.entries.hot(index).last_us();
         let raised = self.rules.raise(&mut self.flows, index, first, cause, last_us);
         if let Some(number) = raised {
             self.complete_question(number);
@@ -216,7 +216,7 @@ impl<P: Part> Answering<'_, P> {
             }
         }
         for (question, answer) in questions.iter().zip(answers).skip(answered) {
-            let last_us = self.walk.flows.entries.hot(question.flow.index).last_us;
+            let last_us = self.walk.flows.entries.hot(question.flow.index).last_us();
             self.note(question, answer, last_us);
         }
         self.walk.rules.put_asking(questions, waiting);

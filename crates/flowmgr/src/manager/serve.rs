@@ -32,7 +32,7 @@ impl<P: Part> Walk<P> {
         }
         let frame = Some((wire::vlan(link, frame), wire::mac(link, frame)));
         let hop = Hop { direction, packets: 1, bytes: headers.length.into(), frame };
-        self.join_service(index, Some(hop), self.flows.entries.hot(index).last_us);
+        self.join_service(index, Some(hop), self.flows.entries.hot(index).last_us());
     }
 
     /// Tells the flow's service of packets in one direction that were not walked one by one.
@@ -41,7 +41,7 @@ impl<P: Part> Walk<P> {
         let hot = self.flows.entries.hot(index);
         if services.waits(index) {
             let hop = Hop { direction, packets, bytes, frame: None };
-            return self.join_service(index, Some(hop), hot.last_us);
+            return self.join_service(index, Some(hop), hot.last_us());
         }
         let from_low = hot.is_low_forward() == (direction == 0);
         services.packets(index, (&hot.key(), from_low), direction, packets, bytes);
@@ -52,7 +52,7 @@ impl<P: Part> Walk<P> {
     pub fn join_before_report(&mut self, index: u32) {
         if self.services.as_ref().is_some_and(|it| it.waits(index)) {
             let nothing = Hop { direction: 0, packets: 0, bytes: 0, frame: None };
-            self.join_service(index, Some(nothing), self.flows.entries.hot(index).last_us);
+            self.join_service(index, Some(nothing), self.flows.entries.hot(index).last_us());
         }
     }
 
@@ -112,7 +112,7 @@ impl<P: Part> Walk<P> {
         let entries = &self.flows.entries;
         let measured = self.measured.as_ref();
         let told = measured.map(|it| it.told(entries, index, &entries.counts(index)));
-        let lasted_us = entries.hot(index).last_us.saturating_sub(entries.cold(index).first_us);
+        let lasted_us = entries.hot(index).last_us().saturating_sub(entries.cold(index).first_us);
         services.end(index, Ended { reason, lasted_us, time_us, told });
     }
 }

@@ -321,7 +321,7 @@ impl<P: Part> Settling<'_, P> {
             measured,
         } = record;
         walk.flows.write_name(index, flow);
-        *last_us = entries.hot(index).last_us;
+        *last_us = entries.hot(index).last_us();
         *midstream = walk.series.store.is_midstream(index);
         *counts = *counted;
         *reason = why;

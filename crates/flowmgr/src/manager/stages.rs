@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 
 use super::Packet;
 use crate::config::BURST_MAX;
+use crate::entry::FLAGS_USUAL;
 use crate::flows::Flows;
 use crate::headers::HeadersPart;
 use crate::part::Part as _;
@@ -92,7 +93,7 @@ impl Staging {
             };
             staged.guess = Some(slot);
             flows.entries.prefetch(index);
-            if headers.tcp_flags != 0 {
+            if headers.tcp_flags & !FLAGS_USUAL != 0 {
                 seen.prefetch(index);
             }
             prefetch_more(index);

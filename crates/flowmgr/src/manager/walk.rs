@@ -304,17 +304,17 @@ impl<P: Part> Walk<P> {
         }
 
         let hot = self.flows.entries.hot_mut(index);
-        hot.last_us = packet.time_us;
+        hot.set_last_us(packet.time_us);
         let direction = hot.direction(headers.from_low);
+        let has_new_flags = !hot.has_flags(headers.tcp_flags);
         let carry = hot.count(direction, headers.length);
         let is_answered = hot.has_reverse_packets();
         let is_collected = hot.has_all(self.labels.collected());
         if let Some(carry) = carry {
             self.carry(index, direction, carry);
         }
-        // A third cache line, for packets of TCP only.
-        if headers.tcp_flags != 0 {
-            self.headers.add_flags(index, direction, headers.tcp_flags);
+        if has_new_flags {
+            self.add_flags(index, direction, headers.tcp_flags);
         }
         self.flows.counters.flow_bytes += u64::from(headers.length);
         if is_half_open && is_answered {
@@ -348,6 +348,13 @@ impl<P: Part> Walk<P> {
             self.close_for_service(index, headers, packet.time_us);
         }
         fate
+    }
+
+    /// Notes flags of TCP, in a cache line that other packets do not touch.
+    #[inline(never)]
+    fn add_flags(&mut self, index: u32, direction: usize, tcp_flags: u8) {
+        let by_both = self.headers.add_flags(index, direction, tcp_flags);
+        self.flows.entries.hot_mut(index).set_flags(by_both);
     }
 
     /// The flow's entry, and whether the flow is half-open; notes the access. Begins a flow
@@ -407,7 +414,7 @@ impl<P: Part> Walk<P> {
         if !self.flows.active.is_due(reported_us, flow_us) {
             return false;
         }
-        let last_us = hot.last_us;
+        let last_us = hot.last_us();
         self.join_before_report(index);
         let in_effect = self.labels.in_effect(&self.flows, index);
         self.labels.note_in_effect(&mut self.flows, index);

@@ -95,7 +95,7 @@ impl InForce {
     fn looks_now(&self, hot: &Hot, from_low: bool, time_us: i64) -> bool {
         let minute = |time_us: i64| time_us.div_euclid(MINUTE_US);
         self.has_bounds && hot.is_at_mark(hot.direction(from_low))
-            || self.has_hours && minute(time_us) != minute(hot.last_us)
+            || self.has_hours && minute(time_us) != minute(hot.last_us())
     }
 }
 
@@ -104,7 +104,7 @@ impl Rules {
     /// called: the usual packet.
     #[inline(always)]
     pub fn is_settled(&self, flows: &Flows, hot: &Hot) -> bool {
-        hot.policy == flows.policy && hot.last_us > self.settled_after_us
+        hot.policy == flows.policy && hot.last_us() > self.settled_after_us
     }
 
     /// Whether to look up the rule of a packet's flow; `verdict` is the verdict by label.
@@ -122,7 +122,7 @@ impl Rules {
         let knows_label = verdict == Verdict::Labelled && flows.effect == Effect::Arrival;
         let hot = flows.entries.hot(index);
         let is_known = hot.policy == flows.policy.knowing(knows_label)
-            && !rules.may_be_outdated(hot.last_us)
+            && !rules.may_be_outdated(hot.last_us())
             && !(rules.looks_again && rules.looks_now(hot, from_low, time_us));
         // A flow that was put off before, and would be put off again.
         let is_put_off =
@@ -168,7 +168,7 @@ impl Rules {
     /// Whether a flow was looked up under the rules in force.
     fn is_current(&self, flows: &Flows, index: u32) -> bool {
         let hot = flows.entries.hot(index);
-        let may_be_outdated = |rules: &InForce| rules.may_be_outdated(hot.last_us);
+        let may_be_outdated = |rules: &InForce| rules.may_be_outdated(hot.last_us());
         hot.policy.knowing(true) == flows.policy
             && !self.in_force.as_ref().is_some_and(may_be_outdated)
     }
@@ -192,7 +192,7 @@ impl Rules {
             return self.asking.find(index);
         }
         // A flow that was reported with this packet has none either, but was seen before.
-        let is_new = !hot.has_packets() && hot.last_us == 0;
+        let is_new = !hot.has_packets() && hot.last_us() == 0;
         let is_first = is_new && hot.policy == PolicyStamp::NONE;
         let is_current = self.is_current(flows, index);
         let cause = match (is_first, is_current) {

@@ -5,10 +5,8 @@
 //! segments or UDP datagrams. The length of the headers that each part has on the wire is read from
 //! the packet, because the kernel's `hdr_len` is the length of the linear part of its buffer.
 
-use super::{Headers, TCP, TCP_FIN, TCP_RST, TCP_SYN, UDP, be16, parse};
+use super::{Headers, TCP, TCP_FIN, TCP_PSH, TCP_RST, TCP_SYN, UDP, be16, parse};
 
-/// RFC 9293 §3.1.
-const TCP_PSH: u8 = 0x08;
 /// RFC 3168 §6.1.2.
 const TCP_CWR: u8 = 0x80;
 /// Destination ports of VXLAN (RFC 7348 §5, and the one that Linux used before) and of Geneve (RFC

@@ -9,6 +9,8 @@ pub const TCP_FIN: u8 = 0x01;
 pub const TCP_SYN: u8 = 0x02;
 /// The sender aborts the connection.
 pub const TCP_RST: u8 = 0x04;
+/// The receiver should not wait for more data.
+pub(crate) const TCP_PSH: u8 = 0x08;
 /// The acknowledgement field counts.
 pub const TCP_ACK: u8 = 0x10;
 

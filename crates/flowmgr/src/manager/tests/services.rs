@@ -225,11 +225,11 @@ fn the_busiest_servers_are_found_whatever_times_a_capture_has() {
     let mut change = ServicesChange::new(part, vec![(0, Some(service))], networks, 5000);
     change.by_packets = true;
     bench.manager.change_services(&mut change);
-    bench.burst(&[tcp(5 * SECOND_US, 1, 200, TCP_SYN), tcp(i64::MAX, 3, 200, TCP_SYN)]);
+    bench.burst(&[tcp(5 * SECOND_US, 1, 200, TCP_SYN), tcp(Packet::TIME_MAX_US, 3, 200, TCP_SYN)]);
     bench.burst(&[tcp(6 * SECOND_US, 2, 201, TCP_SYN)]);
     bench.burst(&[tcp(6 * SECOND_US, 201, 2, TCP_ACK); 3]);
     bench.burst(&[tcp(8 * SECOND_US, 4, 5, TCP_SYN), tcp(8 * SECOND_US, 5, 201, TCP_SYN)]);
-    bench.burst(&[tcp(i64::MIN, 6, 7, TCP_SYN)]);
+    bench.burst(&[tcp(-Packet::TIME_MAX_US, 6, 7, TCP_SYN)]);
     let seen = look(&mut bench, &reader, 9000);
     assert!(values(&reader, &seen, "packets_in").contains(&(201, 1)));
 }
