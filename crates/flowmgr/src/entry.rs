@@ -9,7 +9,7 @@
 //! * One more label word for each depth beyond the first, in an array of their own.
 //!
 //! Counters in the hot line are 8 bits of packets and 24 bits of bytes for each
-//! direction and carry into the cold line, so that an exact 64-bit time, both
+//! direction and carry into the cold line, so that an exact time, both
 //! addresses of IPv6, the label word and the flow's action fit in as well.
 //!
 //! Label words are shared with the analytics side; everything else belongs to

@@ -27,8 +27,8 @@ pub(super) struct Staging {
     pub staged: Vec<Staged>,
 }
 
-/// How many packets ahead of the parser headers are prefetched. A whole burst at once would take all
-/// of a core's miss buffers, a few dozen, and hold up the first packet.
+/// Headers are prefetched this many packets ahead of the parser. A whole burst at once would
+/// take all miss buffers of a core, a few dozen, and hold up the first packet.
 const HEADERS_AHEAD: usize = 24;
 
 impl Staging {

@@ -14,12 +14,15 @@ fn marked(packet: Tcp, tos: u8) -> (i64, Vec<u8>) {
 proptest! {
     /// Usual flags are noted in another place the second time.
     #[test]
-    fn no_flag_of_either_direction_is_lost(packets in prop::collection::vec((any::<bool>(), any::<u8>()), 1..40)) {
+    fn no_flag_of_either_direction_is_lost(
+        packets in prop::collection::vec((any::<bool>(), any::<u8>()), 1..40),
+    ) {
         let mut bench = Bench::new(config());
         let mut seen = [0; 2];
         // No FIN and RST, so that it stays one flow.
         for (time_us, (is_reverse, flags)) in (0..).zip(packets) {
-            let flags = flags & !(TCP_FIN | wire::TCP_RST | TCP_SYN) | if time_us == 0 { TCP_SYN } else { 0 };
+            let opens = if time_us == 0 { TCP_SYN } else { 0 };
+            let flags = flags & !(TCP_FIN | wire::TCP_RST | TCP_SYN) | opens;
             let is_reverse = is_reverse && time_us != 0;
             let (from, to) = if is_reverse { (2, 1) } else { (1, 2) };
             seen[usize::from(is_reverse)] |= flags;
