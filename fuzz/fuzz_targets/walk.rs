@@ -131,7 +131,7 @@ impl Bench {
             captured: bytes.len() as u32,
             wire: u32::MAX,
             link,
-            time_us: self.time_us.clamp(-Packet::TIME_MAX_US, Packet::TIME_MAX_US),
+            time_us: Packet::clamp_time(self.time_us),
             rss: None,
             gso: flowmgr::Gso::NONE,
         });

@@ -505,17 +505,17 @@ mod tests {
     fn usual_flags_and_the_last_time_share_a_word() {
         let mut hot = Hot::default();
         let latest_us = Packet::TIME_MAX_US;
-        for flags in [TCP_ACK, TCP_PSH] {
-            assert!(!hot.has_flags(flags));
-            hot.set_flags(flags);
+        for (direction, flags) in [(0, TCP_ACK), (1, TCP_PSH), (1, TCP_ACK), (0, TCP_PSH)] {
+            assert!(!hot.has_flags(direction, flags));
+            hot.set_flags(direction, flags | TCP_SYN);
             for time_us in [0, -1, latest_us, -latest_us] {
                 hot.set_last_us(time_us);
                 assert_eq!(hot.last_us(), time_us);
-                assert!(hot.has_flags(flags) && hot.has_flags(0));
-                assert!(!hot.has_flags(flags | TCP_SYN));
+                assert!(hot.has_flags(direction, flags) && hot.has_flags(direction, 0));
+                assert!(!hot.has_flags(direction, flags | TCP_SYN));
             }
         }
-        hot.set_flags(!FLAGS_USUAL);
-        assert!(!hot.has_flags(TCP_SYN) && hot.last_us() == -latest_us);
+        hot.begin(&Key::new(false, TCP, ([1, 0], 1), ([2, 0], 2)).0, true);
+        assert!(!hot.has_flags(0, TCP_ACK) && !hot.has_flags(1, TCP_PSH), "of another flow");
     }
 }

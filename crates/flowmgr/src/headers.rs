@@ -68,11 +68,9 @@ impl HeadersPart {
         self.0[index as usize].in_port
     }
 
-    /// Adds the TCP flags of a packet; returns those that both sides have sent.
-    pub fn add_flags(&mut self, index: u32, direction: usize, tcp_flags: u8) -> u8 {
-        let flags = &mut self.0[index as usize].of_l4;
-        flags[direction & 1] |= tcp_flags;
-        flags[0] & flags[1]
+    /// Adds the TCP flags of a packet.
+    pub fn add_flags(&mut self, index: u32, direction: usize, tcp_flags: u8) {
+        self.0[index as usize].of_l4[direction & 1] |= tcp_flags;
     }
 
     /// Notes the type of service of a packet, if it is the first of its direction; of the flow's

@@ -21,7 +21,7 @@ pub struct Counted {
     pub bytes: [u64; 2],
     /// Which counter it is: a new number means that counting restarted. Not 0.
     pub generation: u32,
-    /// Time of the last packet, µs of flow time.
+    /// Time of the last packet, µs of flow time, in the range of [`crate::Packet::time_us`].
     pub last_us: i64,
 }
 

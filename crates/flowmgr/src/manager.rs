@@ -79,6 +79,12 @@ pub struct Packet {
 impl Packet {
     /// The farthest time from the epoch, µs: some 570 years.
     pub const TIME_MAX_US: i64 = 1 << 54;
+
+    /// The nearest time that a packet can have: a broken capture may have any.
+    #[inline]
+    pub fn clamp_time(time_us: i64) -> i64 {
+        time_us.clamp(-Packet::TIME_MAX_US, Packet::TIME_MAX_US)
+    }
 }
 
 // A burst of them is written and read twice, so their size matters.

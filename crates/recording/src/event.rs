@@ -201,7 +201,7 @@ impl Frame<'_> {
             captured: self.captured,
             wire: self.wire,
             link: self.link,
-            time_us: self.time_us,
+            time_us: Packet::clamp_time(self.time_us),
             rss: self.rss,
             gso: Gso::from_bits(self.gso),
         }
@@ -238,7 +238,7 @@ impl From<&FlowCount> for Counted {
             packets: flow.packets,
             bytes: flow.bytes,
             generation: flow.generation,
-            last_us: flow.last_us,
+            last_us: Packet::clamp_time(flow.last_us),
         }
     }
 }

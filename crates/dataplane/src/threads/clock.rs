@@ -58,8 +58,7 @@ impl Clock {
     pub fn flow_time_of(&self, stamp_us: i64, now_us: i64) -> i64 {
         match self {
             Clock::Live(clock) => clock.flow_time_of(stamp_us, now_us),
-            // A broken capture may have any.
-            Clock::Packets => stamp_us.clamp(-Packet::TIME_MAX_US, Packet::TIME_MAX_US),
+            Clock::Packets => Packet::clamp_time(stamp_us),
         }
     }
 
@@ -88,4 +87,16 @@ pub fn clock_set(by_us: i64) -> String {
         "the system clock was set {direction} by {by:.1} s; flows age as before, and records have \
          the new time"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absurd_times_of_a_capture_are_clamped() {
+        let of = |stamp_us| Clock::Packets.flow_time_of(stamp_us, 0);
+        let max_us = Packet::TIME_MAX_US;
+        assert_eq!([i64::MIN, 5, i64::MAX].map(of), [-max_us, 5, max_us]);
+    }
 }

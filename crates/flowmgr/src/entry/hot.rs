@@ -10,8 +10,8 @@ use crate::wire::{TCP_ACK, TCP_PSH};
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Hot {
-    /// Time of the last packet, µs since the epoch, above 8 bits: of [`FLAGS_USUAL`], those that
-    /// both sides have sent.
+    /// Time of the last packet, µs since the epoch, in bits 8 and up. Below: those of
+    /// [`FLAGS_USUAL`] that the forward side has sent, and, shifted by [`REVERSE`], the other.
     last: i64,
     low: [u64; 2],
     high: [u64; 2],
@@ -53,9 +53,11 @@ pub(crate) const STATE_IN_EFFECT: u8 = STATE_COLLECTED;
 /// A state that no flow has, see [`Hot::has_all`].
 pub(crate) const STATE_NEVER: u16 = 0x100;
 
-/// Flags of TCP that most packets have. Once both sides have sent them, packets need not touch the
-/// line where all flags are noted, see [`crate::headers`].
+/// Flags of TCP that most packets have. Once they are known of a direction, its packets need not
+/// touch the line where all flags are noted, see [`crate::headers`].
 pub(crate) const FLAGS_USUAL: u8 = TCP_ACK | TCP_PSH;
+const REVERSE: usize = 2;
+const _: () = assert!(FLAGS_USUAL & FLAGS_USUAL << REVERSE == 0 && FLAGS_USUAL.leading_zeros() > 2);
 /// Bits below the time in [`Hot::last`].
 const TIME_SHIFT: u32 = 8;
 
@@ -86,15 +88,17 @@ impl Hot {
         self.last = time_us << TIME_SHIFT | self.last & 0xff;
     }
 
-    /// Whether both sides are known to have sent these flags of TCP.
+    /// Whether all of these flags of TCP are known of a direction.
     #[inline]
-    pub fn has_flags(&self, tcp_flags: u8) -> bool {
-        tcp_flags & !(self.last as u8) == 0
+    pub fn has_flags(&self, direction: usize, tcp_flags: u8) -> bool {
+        let known = self.last as u8 >> (REVERSE * (direction & 1)) & FLAGS_USUAL;
+        tcp_flags & !known == 0
     }
 
-    /// Both sides have sent these flags of TCP.
-    pub fn set_flags(&mut self, tcp_flags: u8) {
-        self.last |= i64::from(tcp_flags & FLAGS_USUAL);
+    /// Flags of TCP are known of a direction.
+    pub fn set_flags(&mut self, direction: usize, tcp_flags: u8) {
+        let known = (tcp_flags & FLAGS_USUAL) << (REVERSE * (direction & 1));
+        self.last |= i64::from(known);
     }
 
     pub fn key(&self) -> Key {

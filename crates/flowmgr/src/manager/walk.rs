@@ -306,7 +306,7 @@ impl<P: Part> Walk<P> {
         let hot = self.flows.entries.hot_mut(index);
         hot.set_last_us(packet.time_us);
         let direction = hot.direction(headers.from_low);
-        let has_new_flags = !hot.has_flags(headers.tcp_flags);
+        let has_new_flags = !hot.has_flags(direction, headers.tcp_flags);
         let carry = hot.count(direction, headers.length);
         let is_answered = hot.has_reverse_packets();
         let is_collected = hot.has_all(self.labels.collected());
@@ -350,11 +350,11 @@ impl<P: Part> Walk<P> {
         fate
     }
 
-    /// Notes flags of TCP, in a cache line that other packets do not touch.
+    /// Notes flags of TCP, in a cache line that most packets do not touch.
     #[inline(never)]
     fn add_flags(&mut self, index: u32, direction: usize, tcp_flags: u8) {
-        let by_both = self.headers.add_flags(index, direction, tcp_flags);
-        self.flows.entries.hot_mut(index).set_flags(by_both);
+        self.headers.add_flags(index, direction, tcp_flags);
+        self.flows.entries.hot_mut(index).set_flags(direction, tcp_flags);
     }
 
     /// The flow's entry, and whether the flow is half-open; notes the access. Begins a flow

@@ -169,7 +169,7 @@ impl Egress for TaggedWriter {
         flows: &FlowManager,
     ) -> Result<(), Error> {
         for (i, (packet, fate)) in packets.iter().zip(fates).enumerate() {
-            let frame = Frame { time_us: packet.time_us, ..burst.frames()[i] };
+            let frame = burst.frames()[i];
             let ask = match (&self.rules, fate.label_of) {
                 (Some(_), Some(flow)) => {
                     Some(rules::ask(&flows.rule_question(flow, packet.time_us)))

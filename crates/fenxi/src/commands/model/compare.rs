@@ -205,7 +205,7 @@ pub fn of_capture(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
                 captured: frame.captured,
                 wire: u32::MAX,
                 link: frame.link,
-                time_us: frame.time_us,
+                time_us: Packet::clamp_time(frame.time_us),
                 rss: frame.rss.and_then(NonZeroU32::new),
                 gso: flowmgr::Gso::from_bits(frame.gso.bits()),
             })

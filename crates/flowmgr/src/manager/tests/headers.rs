@@ -12,7 +12,7 @@ fn marked(packet: Tcp, tos: u8) -> (i64, Vec<u8>) {
 }
 
 proptest! {
-    /// Usual flags are noted in another place the second time.
+    /// Once they are known, usual flags are not noted again.
     #[test]
     fn no_flag_of_either_direction_is_lost(
         packets in prop::collection::vec((any::<bool>(), any::<u8>()), 1..40),
