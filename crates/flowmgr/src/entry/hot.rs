@@ -10,8 +10,8 @@ use crate::wire::{TCP_ACK, TCP_PSH};
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Hot {
-    /// Time of the last packet, µs since the epoch, in bits 8 and up. Below: those of
-    /// [`FLAGS_USUAL`] that the forward side has sent, and, shifted by [`REVERSE`], the other.
+    /// Time of the last packet, µs since the epoch, in bits 8 and up. Below: which
+    /// [`FLAGS_USUAL`] the forward side has sent, and, shifted by [`REVERSE`], the reverse side.
     last: i64,
     low: [u64; 2],
     high: [u64; 2],
