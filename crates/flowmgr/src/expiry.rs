@@ -11,6 +11,7 @@
 //! below the 65,536 s at which stamps repeat. After a jump of more than [`Clock::JUMP_US`]
 //! everything older is over, and no stamp is asked.
 
+use crate::Packet;
 use crate::settings::Settings;
 use crate::table::Occupant;
 
@@ -63,15 +64,12 @@ impl Clock {
     /// The longest step forward of flow time. A longer one changes nothing, since all flows are
     /// over by then, and the absurd times that a file may have must not use up the range.
     const JUMP_MAX_US: i64 = SECOND_US << 17;
-    /// Packet times beyond this, some 36,000 years, are clamped, so that differences do not
-    /// overflow.
-    const PACKET_MAX_US: i64 = 1 << 60;
 
     pub const fn new() -> Clock {
         Clock {
             now_us: 0,
             // Far from any packet's time.
-            packet_us: -4 * Clock::PACKET_MAX_US,
+            packet_us: i64::MIN / 2,
             next_second_us: i64::MIN,
             second: 0,
             is_started: false,
@@ -123,7 +121,8 @@ impl Clock {
     /// Goes on to the time of a packet that is late, or far from the one before.
     #[cold]
     pub fn advance_far(&mut self, time_us: i64) -> Step {
-        let time_us = time_us.clamp(-Clock::PACKET_MAX_US, Clock::PACKET_MAX_US);
+        // So that differences do not overflow.
+        let time_us = Packet::clamp_time(time_us);
         if !self.is_started {
             (self.is_started, self.now_us, self.packet_us) = (true, time_us, time_us);
             self.set_second();
